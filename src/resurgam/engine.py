@@ -25,7 +25,7 @@ from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop import dev_mode
-from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store
@@ -38,6 +38,9 @@ from resurgam.worker.tasks import complete
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
+    from resurgam.client.flows import Goal
+    from resurgam.flows.model import Step
+    from resurgam.flows.planner import Mode, Plan
     from resurgam.worker.worker import Worker
 
 R = TypeVar("R")
@@ -125,6 +128,7 @@ class Engine:
             self._opened_client = self._client_of(self._store)
             return
         from resurgam.runtime.brain import CodeBrain  # noqa: PLC0415 -- only an engine with a worker pays for the imports
+        from resurgam.worker.brains import Brains  # noqa: PLC0415 -- as above
         from resurgam.worker.eager import EagerStore  # noqa: PLC0415 -- as above
         from resurgam.worker.worker import Worker  # noqa: PLC0415 -- as above
 
@@ -140,15 +144,19 @@ class Engine:
         )
         self._worker = Worker(
             self._store,
-            {WORKFLOW: CodeBrain(self._registry, settings)},
+            Brains({WORKFLOW: CodeBrain(self._registry, settings)}, self._store),
             self._registry,
             self._clock,
             self._options,
             max_payload=self._max_payload,
             reopen=self._second_opening(self._store),
         )
+        client = self._client_of(EagerStore(self._store, self._worker))
+        if any(hasattr(activity, STEP_MARK) for activity in self._registry.activities):
+            # Before the worker starts: it must not run a flow by definitions that its functions no longer fit.
+            await client.flows.define_functions()
         self._worker.start()
-        self._opened_client = self._client_of(EagerStore(self._store, self._worker))
+        self._opened_client = client
 
     def _second_opening(self, store: Store) -> Callable[[], Store] | None:
         """Return how the watchdog opens the store for its own thread; None where that cannot be done."""
@@ -417,6 +425,58 @@ class Engine:
         """
         return self._client().handle(entity_id, run_id, execution_id, workflow)
 
+    async def start_flow(
+        self,
+        goals: "Sequence[Goal]",
+        init: Mapping[str, object] | None = None,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> Handle[dict[str, Any]]:
+        """Start a flow that leads to *goals*, given the values of *init* by name, and return its handle.
+
+        A goal is the id of a step, a function with ``@step``, or a definition. The flow runs the registered steps that lead
+        from *init* to the goals; its result are their outputs by name. Raise `NotFound` for an unknown goal, and
+        `DefinitionError` if values are missing. With the *id* of a flow that is there, open or closed, return its handle if
+        it has the same goals and *init*; otherwise raise `AlreadyExists`. Steps get *metadata* that they ask for.
+        """
+        return await self._client().flows.start(
+            goals, init, {"id": id, "queue": queue, "tags": tags, "metadata": metadata}
+        )
+
+    async def plan(
+        self, goals: "Sequence[Goal]", init: Mapping[str, object] | None = None, *, mode: "Mode" = "preview"
+    ) -> "Plan":
+        """Return the plan of a flow without starting it: its steps, why each is there, and which values are missing.
+
+        With *mode* ``"strict"`` only steps are planned that can run with these values, as in a flow that starts.
+        """
+        return await self._client().flows.plan(goals, init, mode)
+
+    async def register_step(self, step: "Step | Callable[..., Any]") -> bool:
+        """Add a step to the catalog; return False if an equal one is there. Raise `AlreadyExists` for a different one.
+
+        Functions with ``@step`` in the registry of this engine need not be registered: the engine does it.
+        """
+        return await self._client().flows.register(step)
+
+    async def update_step(self, step: "Step | Callable[..., Any]") -> bool:
+        """Replace the definition of a step; return False if it is the same. Raise `NotFound` for an unknown one.
+
+        Flows that have started keep the definitions that they started with.
+        """
+        return await self._client().flows.update(step)
+
+    async def remove_step(self, step_id: str) -> None:
+        """Remove a step from the catalog; steps that need it stay. Raise `NotFound` for an unknown one."""
+        await self._client().flows.remove(step_id)
+
+    async def steps(self) -> "builtins.list[Step]":
+        """Return the registered steps, in the order of their ids."""
+        return [*(await self._client().flows.catalog()).steps.values()]
+
     async def resolve(self, promise_id: str, value: object = None) -> bool:
         """Resolve the promise of this id; return whether this settlement was the first. Only the first counts."""
         return await self._client().resolve(promise_id, value)
@@ -512,7 +572,7 @@ class Engine:
         return self._opened_client
 
     def _client_of(self, store: Store) -> Client:
-        return Client(Access(store, self._registry, self._clock, self._max_payload))
+        return Client(Access(store, self._registry, self._clock, self._max_payload), self._options.name)
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:
         """Refuse the name of an unregistered workflow if this engine serves its queue."""

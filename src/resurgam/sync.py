@@ -11,7 +11,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent import futures
 from types import TracebackType
 from typing import (
@@ -27,7 +27,7 @@ from typing import (
     overload,
 )
 
-from resurgam.client.client import SignalOptions, StartOptions, UpdateOptions
+from resurgam.client.client import FlowOptions, SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
 from resurgam.client.subscription import Subscription
 from resurgam.client.update import Accepted, Completed, SendOptions, Stage, UpdateHandle
@@ -40,6 +40,8 @@ from resurgam.runtime.definitions.definition import Workflow, WorkflowRef
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
+
+    from resurgam.client.flows import Goal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -464,6 +466,13 @@ class SyncEngine:
         thread = self._open_thread()
         return SyncHandle(thread, self._engine.handle(entity_id, run_id, execution_id=execution_id, workflow=workflow))
 
+    def start_flow(
+        self, goals: "Sequence[Goal]", init: Mapping[str, object] | None = None, **options: Unpack[FlowOptions]
+    ) -> SyncHandle[dict[str, Any]]:
+        """Start a flow that leads to *goals*, given the values of *init*, as `Engine.start_flow` does."""
+        thread = self._open_thread()
+        return SyncHandle(thread, thread.call(lambda: self._engine.start_flow(goals, init, **options)))
+
     def subscribe(self, topic: str) -> SyncSubscription:
         """Return an iterator over the messages published on *topic* from now on; each step waits for the next one."""
         thread = self._open_thread()
@@ -472,6 +481,11 @@ class SyncEngine:
     resolve = _sync_engine_verb(Engine.resolve)
     reject = _sync_engine_verb(Engine.reject)
     list = _sync_engine_verb(Engine.list)
+    plan = _sync_engine_verb(Engine.plan)
+    register_step = _sync_engine_verb(Engine.register_step)
+    update_step = _sync_engine_verb(Engine.update_step)
+    remove_step = _sync_engine_verb(Engine.remove_step)
+    steps = _sync_engine_verb(Engine.steps)
     purge = _sync_engine_verb(Engine.purge)
     export = _sync_engine_verb(Engine.export)
     import_ = _sync_engine_verb(Engine.import_)

@@ -1,6 +1,6 @@
 """What every client verb needs: the store, the registry and the clock, and checks and codecs of its arguments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +59,16 @@ def check_text(value: object, what: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{what} must be text that UTF-8 can encode, got {value!r}") from None
+
+
+def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags; refuse any that are not strings."""
+    if not isinstance(tags, Mapping):
+        raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
+    for key, value in tags.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"tags must be strings by strings, got {key!r}: {value!r}")
+    return dict(tags)
 
 
 def check_reason(reason: object) -> str:

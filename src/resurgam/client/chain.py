@@ -9,6 +9,7 @@ from typing import Final
 
 from resurgam.core import event as events
 from resurgam.core.errors import NotFound
+from resurgam.core.flow_event import FlowCompleted
 from resurgam.core.state import Status, closing_entry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Addressed, Closed, ExecutionRef, Instance
@@ -120,7 +121,7 @@ async def wait_for_chain(
     told: list[events.Event] = []
     while await store.wait(_end_of(instance, told), until):
         closing = told.pop() if told else await closing_event(store, instance)
-        if isinstance(closing, events.WorkflowCompleted):
+        if isinstance(closing, events.WorkflowCompleted | FlowCompleted):
             return instance, closing
         if isinstance(closing, events.WorkflowContinued) and pinned:
             raise _continued(instance, closing)

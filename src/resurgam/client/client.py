@@ -2,24 +2,30 @@
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, Unpack
 
 from msgspec.structs import replace
 
+from resurgam import client as verbs
 from resurgam.client import promises, signal_schemas
-from resurgam.client.access import Access, check_text, codec_of, deadline_after
+from resurgam.client.access import Access, check_tags, check_text, codec_of, deadline_after
 from resurgam.client.handle import Handle, signal_received
 from resurgam.client.subscription import Subscription
 from resurgam.client.update import HandlerNotStarted, Position, Update, encode_update
 from resurgam.core import event as events
 from resurgam.core.codec import check_size
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
+from resurgam.core.flow_event import CATALOG
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, new_ids, python
 from resurgam.store import export
 from resurgam.store.records import Adoption, Arrival, Copy, Created, Creation, EndedQuery, Exists, Instance, Page, Query
 from resurgam.store.retention import Purge
+
+if TYPE_CHECKING:
+    from resurgam.client.flows import Flows
 
 IfExists = Literal["error", "attach", "replace"]
 
@@ -40,6 +46,15 @@ class StartOptions(TypedDict, total=False):
     tags: Mapping[str, str] | None
     delay: Duration | None
     if_exists: IfExists
+
+
+class FlowOptions(TypedDict, total=False):
+    """The options of `Engine.start_flow`."""
+
+    id: str | None
+    queue: str | None
+    tags: Mapping[str, str] | None
+    metadata: Mapping[str, object] | None
 
 
 class SignalOptions(TypedDict):
@@ -66,11 +81,17 @@ class UpdateOptions(TypedDict):
 
 
 class Client:
-    """The client verbs of an engine, on one store."""
+    """The client verbs of an engine, on one store. *name* is that of the engine."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, name: str = "client") -> None:
         self._access = access
         self._store = access.store
+        self._name = name
+
+    @cached_property
+    def flows(self) -> "Flows":
+        """The verbs of goal flows."""
+        return verbs.flows.Flows(self._access, self._name)
 
     async def start(
         self,
@@ -194,8 +215,10 @@ class Client:
         return Subscription(self._store, topic)
 
     async def list(self, query: Query) -> Page:
-        """Return a page of instances."""
-        return await self._store.inspector.list(query)
+        """Return a page of instances. The catalog of steps is left out: it is part of the store, and never ends."""
+        page = await self._store.inspector.list(query)
+        shown = tuple(found for found in page.instances if found.kind != CATALOG)
+        return page if len(shown) == len(page.instances) else replace(page, instances=shown)
 
     async def purge(self, query: EndedQuery) -> int:
         """Remove closed executions that no other execution needs; return how many."""
@@ -249,7 +272,7 @@ class Client:
             matching=definition.matching,
             python=python(),
             input=encoded,
-            tags={} if tags is None else _tags(tags),
+            tags={} if tags is None else check_tags(tags),
             begins_at=now + delay if delay else None,
             retry=definition.overrides.retry,
             timeout=definition.overrides.timeout,
@@ -290,12 +313,3 @@ def _import_conflict(found: Instance, entity_id: str) -> AlreadyExists:
         f"a promise of the import belongs to workflow {found.entity_id!r} (run {found.run_id}, {found.status}) in this "
         f"store; nothing of {entity_id!r} was imported: import the export unchanged, or purge that run first"
     )
-
-
-def _tags(tags: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(tags, Mapping):
-        raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
-    for key, value in tags.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"tags must be strings by strings, got {key!r}: {value!r}")
-    return dict(tags)

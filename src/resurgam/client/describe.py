@@ -8,14 +8,17 @@ import msgspec
 
 from resurgam.client.access import ANY
 from resurgam.client.compensation import compensation_id, uncompensated
+from resurgam.client.flow_survey import FlowSurvey
 from resurgam.client.pending import PendingWork, Survey, failure_of, moment
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.failure import rebuild
+from resurgam.core.flow_event import FLOW
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
 from resurgam.store.protocol import Store
-from resurgam.store.records import ExecutionRef, Instance
+from resurgam.store.records import ExecutionRef, Instance, OpenWork
 
 _AS_STORED: Final = (
     *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "queue", "status"),
@@ -36,7 +39,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an execution. *previous* is the execution that this one retries or continues.
 
     *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``),
-    all as plain values. *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds
+    all as plain values; of a flow, the given values, the outputs of the goals, and the first value of each attribute. *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds
     the execution now; *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the
     failure of the attempt before.
 
@@ -79,6 +82,8 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
     If an entry of its history cannot be decoded, describe the entries before it; the *error* names that entry.
     """
     log, corrupt = await _readable_log(store, instance)
+    if instance.kind != WORKFLOW:
+        return await _describe_other(store, instance, log, corrupt, now)
     survey = await Survey.of(store, instance, log, now)
     state, started = survey.state, survey.state.started
     pending = await survey.pending() if corrupt is None else ()
@@ -103,6 +108,38 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
         redeliveries=max(0, survey.work.deliveries - 1),
         uncompensated=await _uncompensated(store, instance, log),
         error=corrupt or _error(state, instance),
+    )
+
+
+async def _describe_other(
+    store: Store, instance: Instance, log: Sequence[events.Event], corrupt: CorruptHistory | None, now: int
+) -> Description:
+    """Describe a flow, or an instance of a kind of which only the row is known."""
+    work = await store.inspector.open_work(instance) or OpenWork()
+    flow = FlowSurvey.of(instance, log, work, now) if instance.kind == FLOW and corrupt is None else None
+    pending = () if flow is None else await flow.pending(store)
+    held = work.leased_until is not None and work.leased_until > now
+    waits = ["a resume: handle.resume()"] if instance.status is Status.PAUSED else []
+    waits += [one.text for one in pending]
+    return Description(
+        **{name: getattr(instance, name) for name in _AS_STORED},
+        paused=instance.status is Status.PAUSED,
+        created_at=moment(instance.created_at),
+        begins_at=None,
+        closed_at=None if instance.closed_at is None else moment(instance.closed_at),
+        history_length=instance.last_seq,
+        parent=_parent(instance),
+        previous=None,
+        previous_error=None,
+        input=None if flow is None else flow.given(),
+        result=None if flow is None else flow.result(),
+        state={} if flow is None else flow.attributes(),
+        waiting_for=() if instance.status.terminal else tuple(waits) or (f"a worker that serves {instance.queue!r}",),
+        pending=pending,
+        worker=work.worker if held else None,
+        redeliveries=max(0, work.deliveries - 1),
+        uncompensated=() if flow is None else flow.uncompensated(),
+        error=corrupt or (flow.error() if flow is not None else None) or _problem(instance),
     )
 
 
@@ -168,4 +205,8 @@ def _start_text(started: events.Started) -> str:
 def _error(state: InstanceState, instance: Instance) -> BaseException | str | None:
     if isinstance(state.ended, events.WorkflowFailed | events.WorkflowRetried):
         return rebuild(state.ended.failure)
+    return _problem(instance)
+
+
+def _problem(instance: Instance) -> str | None:
     return instance.dead_letter or instance.parked or "; ".join(instance.activity_dead_letters) or None

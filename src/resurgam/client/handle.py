@@ -26,6 +26,7 @@ from resurgam.core.errors import (
     WorkflowTerminated,
 )
 from resurgam.core.failure import rebuild
+from resurgam.core.flow_event import FLOW, FlowCompleted, FlowFailed
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
 from resurgam.core.schema import mismatch
@@ -271,12 +272,18 @@ class Handle(Generic[R]):
     async def state(self, key: str, default: Any = None, *, type: Any = None) -> Any:
         """Return the value of *key* in the workflow's durable state, without running its code; *default* if unset.
 
+        Of a flow, return the first value of the attribute *key*.
+
         The value is decoded as *type*, else as plain JSON types; raise `SerializationError` if it does not fit.
         """
         check_text(key, "state key")
         codec = codec_of(type, f"state {key!r}") or ANY
-        state = InstanceState(await self.history())
-        encoded = state.variables.get(key)
+        instance = await self._instance()
+        log = await self._store.inspector.history(instance)
+        if instance.kind == FLOW:
+            encoded = verbs.flow_survey.value_of(log, key)
+        else:
+            encoded = InstanceState(log).variables.get(key)
         return default if encoded is None else codec.decode(encoded, f"state {key!r}")
 
     async def tree(self) -> "Tree":
@@ -394,7 +401,9 @@ class Handle(Generic[R]):
                 if codec is ANY and (workflow := self._access.workflow_of(instance)) is not None:
                     codec = workflow.result
                 return codec.decode(closing.result, f"result of workflow {instance.name!r}")
-            case events.WorkflowFailed() | events.WorkflowRetried():
+            case FlowCompleted():
+                return ANY.decode(closing.result, f"result of flow {self.entity_id!r}")
+            case events.WorkflowFailed() | events.WorkflowRetried() | FlowFailed():
                 raise WorkflowFailed(instance.name, self.entity_id) from rebuild(closing.failure)
             case events.WorkflowTerminated():
                 raise WorkflowTerminated(instance.name, self.entity_id, closing.reason)

@@ -129,30 +129,7 @@ class Survey(msgspec.Struct, frozen=True):
     def _activity(self, work: PendingWork, ref: int) -> PendingWork:
         failed = self.failures.get(ref)
         work = replace(work, error=None if failed is None else rebuild(failed.failure))
-        row = next((row for row in self.work.activities if row.request.ref == ref), None)
-        if row is None:
-            return replace(work, status="answered")
-        status = self._status(row)
-        retry = row.request.retry
-        return replace(
-            work,
-            status=status,
-            attempt=row.attempt,
-            max_attempts=None if retry is None else retry.max_attempts,
-            redeliveries=max(0, row.deliveries - 1),
-            error=row.dead_letter or work.error,
-            next_try=moment(row.visible_at) if status == "retrying" else None,
-            heartbeat_at=None if row.heartbeat_at is None else moment(row.heartbeat_at),
-            details=None if row.details is None else ANY.decode(row.details, "details of a heartbeat"),
-            worker=row.worker,
-        )
-
-    def _status(self, row: OpenActivity) -> str:
-        if row.dead_letter is not None:
-            return "dead"
-        if row.leased_until is not None:
-            return "running" if row.leased_until > self.now else "lost"
-        return "retrying" if row.visible_at > self.now else "queued"
+        return with_progress(work, self.work, ref, self.now)
 
     async def _child(self, work: PendingWork, command: events.ChildCommand, text: str) -> PendingWork:
         child = await self.store.inspector.get(command.entity_id, command.run_id)
@@ -195,6 +172,35 @@ class Survey(msgspec.Struct, frozen=True):
                 status="running" if begun else "queued",
                 entity_id=entry.id,
             )
+
+
+def with_progress(work: PendingWork, open_work: OpenWork, ref: int, now: int) -> PendingWork:
+    """Return an open activity with what the store knows about its attempts."""
+    row = next((row for row in open_work.activities if row.request.ref == ref), None)
+    if row is None:
+        return replace(work, status="answered")
+    status = _status(row, now)
+    retry = row.request.retry
+    return replace(
+        work,
+        status=status,
+        attempt=row.attempt,
+        max_attempts=None if retry is None else retry.max_attempts,
+        redeliveries=max(0, row.deliveries - 1),
+        error=row.dead_letter or work.error,
+        next_try=moment(row.visible_at) if status == "retrying" else None,
+        heartbeat_at=None if row.heartbeat_at is None else moment(row.heartbeat_at),
+        details=None if row.details is None else ANY.decode(row.details, "details of a heartbeat"),
+        worker=row.worker,
+    )
+
+
+def _status(row: OpenActivity, now: int) -> str:
+    if row.dead_letter is not None:
+        return "dead"
+    if row.leased_until is not None:
+        return "running" if row.leased_until > now else "lost"
+    return "retrying" if row.visible_at > now else "queued"
 
 
 def _text_of(command: events.Command, state: InstanceState) -> str | None:

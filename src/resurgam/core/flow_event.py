@@ -17,7 +17,9 @@ from resurgam.core.lifecycle import Started
 FLOW: Final = "flow"
 """The kind of instances that follow a plan."""
 CATALOG: Final = "catalog"
-"""The kind of the instance whose log holds the registered steps."""
+"""The kind of the instance whose log holds the registered steps; its id too, because a store has one."""
+CATALOG_QUEUE: Final = "resurgam.catalog"
+"""The queue of the catalog. Clients serve it themselves, so that steps can be registered without a worker."""
 
 
 class FlowRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,19 +201,25 @@ class CatalogStarted(Started, frozen=True, kw_only=True, tag="catalog_started"):
     kind: str = CATALOG
 
 
-class StepRegistered(Event, frozen=True, kw_only=True, tag="step_registered"):
+class Registration(Event, frozen=True, kw_only=True):
+    """A change of the catalog. *id* is that of the request, by which the client that made it finds it in the log."""
+
+    id: str = ""
+
+
+class StepRegistered(Registration, frozen=True, kw_only=True, tag="step_registered"):
     """A step was added to the catalog."""
 
     step: Raw
 
 
-class StepUpdated(Event, frozen=True, kw_only=True, tag="step_updated"):
+class StepUpdated(Registration, frozen=True, kw_only=True, tag="step_updated"):
     """A step of the catalog has a new definition."""
 
     step: Raw
 
 
-class StepUnregistered(Event, frozen=True, kw_only=True, tag="step_unregistered"):
+class StepUnregistered(Registration, frozen=True, kw_only=True, tag="step_unregistered"):
     """A step was removed from the catalog."""
 
     step_id: str

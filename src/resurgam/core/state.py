@@ -12,6 +12,7 @@ from typing import Final, TypeVar, cast
 from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core import flow_event
 from resurgam.core.commands import ANSWERS, COMMANDS, address_of
 from resurgam.core.errors import CorruptHistory
 
@@ -49,7 +50,15 @@ ENDS: Final[dict[type[events.Event], Status]] = {
     events.WorkflowContinued: Status.CONTINUED,
     events.WorkflowRetried: Status.FAILED,
 }
-"""The events that decide an outcome, and the status that follows."""
+"""The events that decide the outcome of a workflow, and the status that follows."""
+FLOW_ENDS: Final[dict[type[events.Event], Status]] = {
+    flow_event.FlowCompleted: Status.COMPLETED,
+    flow_event.FlowFailed: Status.FAILED,
+    flow_event.FlowCancelled: Status.CANCELLED,
+    events.WorkflowTerminated: Status.TERMINATED,
+}
+"""The same for a goal flow."""
+_CLOSING: Final = frozenset({*ENDS, *FLOW_ENDS})
 _LATE: Final[tuple[type[events.Event], ...]] = (
     *(answer for kind in COMMANDS.values() if kind.late for answer in kind.answers),
     *(events.ActivityRetryScheduled, events.ChildStarted, events.ChildCancelRequested),
@@ -184,7 +193,7 @@ class InstanceState:
 def closing_entry(log: Sequence[events.Event]) -> events.Event | None:
     """Return the entry that decided the outcome, searching from the end; None if there is none."""
     for entry in reversed(log):
-        if type(entry) in ENDS:
+        if type(entry) in _CLOSING:
             return entry
     return None
 

@@ -13,6 +13,8 @@ from resurgam.core.errors import DefinitionError, NotFound
 from resurgam.flows import model as m
 
 _NOTHING: Final[frozenset[str]] = frozenset()
+_OPEN_TYPES: Final = ("", "any")
+"""What an attribute has as its type if the step takes any."""
 
 
 class Profile(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +36,7 @@ class Catalog:
         self._profiles: dict[str, Profile] = {}
         self._providers: dict[str, frozenset[str]] = {}
         self._consumers: dict[str, frozenset[str]] = {}
+        self._users: dict[str, frozenset[str]] = {}
         for step in steps:
             self._add(step)
 
@@ -65,6 +68,10 @@ class Catalog:
         """Return the steps that have this attribute as an input."""
         return self._consumers.get(attribute, _NOTHING)
 
+    def users(self, attribute: str) -> frozenset[str]:
+        """Return the steps that have this attribute, in any role."""
+        return self._users.get(attribute, _NOTHING)
+
     def put(self, step: m.Step) -> "Catalog":
         """Return a catalog that has this step, in place of an earlier one with its id. The step is valid by itself.
 
@@ -86,13 +93,25 @@ class Catalog:
         changed._drop(step_id)
         return changed
 
+    def with_changes(self, changes: Mapping[str, m.Step | None]) -> "Catalog":
+        """Return a catalog with recorded changes, which are not checked again: each step by its id, None if removed."""
+        changed = self._copy()
+        for step_id, step in changes.items():
+            if step_id in changed._profiles:
+                changed._drop(step_id)
+            if step is not None:
+                changed._add(step)
+        return changed
+
+    def find(self, step_id: str) -> m.Step | None:
+        """Return a step; None if it is unknown."""
+        profile = self._profiles.get(step_id)
+        return None if profile is None else profile.step
+
     def _copy(self) -> "Catalog":
         copy = Catalog()
-        copy._profiles, copy._providers, copy._consumers = (
-            dict(self._profiles),
-            dict(self._providers),
-            dict(self._consumers),
-        )
+        copy._profiles, copy._providers = dict(self._profiles), dict(self._providers)
+        copy._consumers, copy._users = dict(self._consumers), dict(self._users)
         return copy
 
     def _add(self, step: m.Step) -> None:
@@ -101,6 +120,8 @@ class Catalog:
             self._providers[name] = self.providers(name) | {step.id}
         for name, _ in profile.inputs:
             self._consumers[name] = self.consumers(name) | {step.id}
+        for name in step.attributes:
+            self._users[name] = self.users(name) | {step.id}
 
     def _drop(self, step_id: str) -> None:
         profile = self._profiles.pop(step_id)
@@ -108,6 +129,8 @@ class Catalog:
             self._providers[name] -= {step_id}
         for name, _ in profile.inputs:
             self._consumers[name] -= {step_id}
+        for name in profile.step.attributes:
+            self._users[name] -= {step_id}
 
 
 def profile_of(step: m.Step) -> Profile:
@@ -123,14 +146,15 @@ def profile_of(step: m.Step) -> Profile:
 
 
 def _check_types(catalog: Catalog, step: m.Step) -> None:
-    """An attribute has one type in all steps, whatever its role."""
-    declared = {name: attribute.type for name, attribute in step.attributes.items()}
-    for other in catalog.steps.values():
-        for name in declared.keys() & other.attributes.keys():
-            if other.attributes[name].type != declared[name]:
+    """An attribute has one type in all steps, whatever its role; where it is open, it fits every type."""
+    declared = {name: one.type for name, one in step.attributes.items() if one.type not in _OPEN_TYPES}
+    for name, here in sorted(declared.items()):
+        for other in sorted(catalog.users(name)):
+            there = catalog.profile(other).step.attributes[name].type
+            if there not in _OPEN_TYPES and there != here:
                 raise DefinitionError(
-                    f"step {step.id!r}: attribute {name!r} has type {declared[name]!r} here and "
-                    f"{other.attributes[name].type!r} in step {other.id!r}; an attribute has one type in all steps"
+                    f"step {step.id!r}: attribute {name!r} has type {here!r} here and {there!r} in step {other!r}; "
+                    "an attribute has one type in all steps"
                 )
 
 

@@ -6,18 +6,30 @@ optional, and the fields of the result are outputs. A result without fields is o
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints, is_typeddict, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+    overload,
+)
 
 import msgspec
+from msgspec import UNSET
 
 from resurgam.core.codec import codec_for
 from resurgam.core.errors import DefinitionError
-from resurgam.core.retry import Duration, RetryPolicy, milliseconds
+from resurgam.core.retry import Duration, RetryPolicy, is_whole, milliseconds
 from resurgam.flows import model as m
 from resurgam.flows.validate import check_id
 from resurgam.runtime.definitions.signature import defined_at
-from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,23 +117,23 @@ class StepDecorator:
         settings = StepOptions(**options)
 
         def define(function: F) -> F:
-            made = self._step_of(function, settings)
-            self.defined[made.id] = made
-            function.__resurgam_step__ = made  # type: ignore[attr-defined]  # `step_of` finds it there
+            self._define(function, settings)
             return function
 
         return define if function is None else define(function)
 
-    def _step_of(self, function: Callable[..., Any], options: StepOptions) -> m.Step:
+    def _define(self, function: Any, options: StepOptions) -> None:
         step_id = options.name or function.__name__
         try:
             check_id("step", step_id)
-            given: dict[str, Any] = {} if options.retry is None else {"retry": options.retry}
-            activity: Any = self._registry.activity(name=step_id, queue=options.queue, **given)
-            activity(function)
-            return _described(step_id, function, options, self._compensation(step_id, options))
+            made = _described(step_id, function, options, self._compensation(step_id, options))
         except DefinitionError as error:
             raise DefinitionError(f"{defined_at(function)}: {error}") from None
+        # Before the activity is made, which takes over the attributes of its function: the step is found in both.
+        setattr(function, STEP_MARK, made)
+        self.defined[made.id] = made
+        given: dict[str, Any] = {} if options.retry is None else {"retry": options.retry}
+        self._registry.activity(name=step_id, queue=options.queue, **given)(function)
 
     def _compensation(self, step_id: str, options: StepOptions) -> str:
         if options.compensate is None:
@@ -131,85 +143,139 @@ class StepDecorator:
         return name
 
 
-def _described(step_id: str, function: Callable[..., Any], options: StepOptions, compensate: str) -> m.Step:
+class Described(msgspec.Struct, frozen=True):
+    """What the signature of a function says about a step. *fields*: the fields of the result are outputs."""
+
+    attributes: dict[str, m.Attribute]
+    parameters: tuple[str, ...]
+    fields: bool
+
+
+def describe_function(step_id: str, function: Callable[..., Any], *, skip: int = 0) -> Described:
+    """Return the attributes of a step that calls a function, without its first *skip* parameters."""
     hints = get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())
-    attributes: dict[str, m.Attribute] = {}
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    inputs: dict[str, m.Attribute] = {}
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise DefinitionError(
                 f"parameter {parameter.name!r}: the inputs of a step have names, so no *args or **kwargs"
             )
-        attributes[parameter.name] = _input_of(parameter, hints.get(parameter.name, Any))
-    outputs = _outputs_of(step_id, hints.get("return", Any))
-    for name, value_type in (outputs or {step_id: type_name(hints.get("return", Any))}).items():
-        if name in attributes:
+        default = UNSET if parameter.default is parameter.empty else parameter.default
+        inputs[parameter.name] = input_of(parameter.name, hints.get(parameter.name, Any), default)
+    result = hints.get("return", Any)
+    outputs = _outputs_of(result)
+    attributes = attributes_of(inputs, outputs or {step_id: type_name(result)})
+    return Described(attributes, tuple(parameter.name for parameter in parameters), outputs is not None)
+
+
+def attributes_of(inputs: Mapping[str, m.Attribute], outputs: Mapping[str, m.ValueType]) -> dict[str, m.Attribute]:
+    """Return the attributes of a step. If it runs for each element of an input, its outputs are lists."""
+    many = any(isinstance(one, m.Required) and one.required.for_each for one in inputs.values()) or any(
+        isinstance(one, m.Optional) and one.optional.for_each for one in inputs.values()
+    )
+    for name in outputs:
+        if name in inputs:
             raise DefinitionError(f"{name!r} is an input and an output; a step cannot provide what it takes")
-        attributes[name] = m.Output(type=value_type)
-    memoize = options.memoize
+    return {**inputs, **{name: m.Output(type="array" if many else kind) for name, kind in outputs.items()}}
+
+
+def _described(step_id: str, function: Callable[..., Any], options: StepOptions, compensate: str) -> m.Step:
+    found = describe_function(step_id, function)
     return m.Step(
         id=step_id,
         name=(inspect.getdoc(function) or step_id).partition("\n")[0],
         type="python",
-        attributes=attributes,
-        labels=dict(options.labels),
-        predicate=_cel(options.predicate),
-        memoizable=memoize is not None and memoize is not False,
-        memo_ttl=0 if memoize is None or isinstance(memoize, bool) else milliseconds(memoize),
+        attributes=found.attributes,
+        labels=check_labels(options.labels),
+        predicate=cel(options.predicate),
+        **memo_of(options.memoize),
         python=m.PythonConfig(
             activity=step_id,
             queue=options.queue or "",
             compensate=compensate,
-            parameters=tuple(parameter.name for parameter in parameters),
-            fields=outputs is not None,
+            parameters=found.parameters,
+            fields=found.fields,
         ),
-        work_config=m.WorkConfig(parallelism=options.parallelism),
+        work_config=m.WorkConfig(parallelism=check_parallelism(options.parallelism)),
     )
 
 
-def _input_of(parameter: inspect.Parameter, hint: Any) -> m.Attribute:
+Memoize: TypeAlias = Duration | bool | None
+"""Whether results are kept: true, or for how long they count."""
+
+
+def memo_of(memoize: Memoize) -> dict[str, Any]:
+    """Return the fields of a step that say how its results are kept."""
+    if memoize is None or isinstance(memoize, bool):
+        return {"memoizable": bool(memoize)}
+    length = milliseconds(memoize)
+    if length <= 0:
+        raise DefinitionError(f"memoize must be True, or how long results count, got {memoize!r}")
+    return {"memoizable": True, "memo_ttl": length}
+
+
+def check_parallelism(parallelism: int) -> int:
+    """Return how many work items may run at the same time; refuse less than one."""
+    if not is_whole(parallelism, 1):
+        raise DefinitionError(f"parallelism must be a whole number, at least 1, got {parallelism!r}")
+    return parallelism
+
+
+def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels; refuse any that are not strings."""
+    if not isinstance(labels, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, str) for key, value in labels.items()
+    ):
+        raise DefinitionError(f"labels must be strings by strings, got {labels!r}")
+    return dict(labels)
+
+
+def input_of(name: str, hint: Any, default: Any = UNSET) -> m.Attribute:
+    """Return the role of a parameter: what its annotation says; with a *default* it is optional."""
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     note = next((one for one in notes if isinstance(one, Input | Const | Meta)), Input())
     if isinstance(note, Const):
-        return m.Const(const=m.ConstConfig(value=_json(hint, note.value)), type=type_name(hint))
+        return m.Const(const=m.ConstConfig(value=_json(hint, note.value, f"constant {name!r}")), type=type_name(hint))
     if isinstance(note, Meta):
         return m.Meta(meta=m.MetaConfig(key=note.key), type=type_name(hint))
-    script = _cel(note.mapping)
+    script = cel(note.mapping)
     mapping = None if script is None else m.Mapping(script=script)
     # An input that collects a list, or runs for each element, has another type than its attribute.
     shown: m.ValueType = "" if note.for_each or note.collect in ("some", "all") else type_name(hint)
-    if parameter.default is parameter.empty:
+    if default is UNSET:
         if note.deadline is not None:
-            raise DefinitionError(f"parameter {parameter.name!r}: a deadline needs a default, which counts after it")
+            raise DefinitionError(f"parameter {name!r}: a deadline needs a default, which counts after it")
         return m.Required(
             type=shown,
             required=m.RequiredConfig(
-                collect=note.collect, for_each=note.for_each, mapping=mapping, match=_cel(note.match)
+                collect=note.collect, for_each=note.for_each, mapping=mapping, match=cel(note.match)
             ),
         )
     if note.match is not None:
-        raise DefinitionError(f"parameter {parameter.name!r}: match is for required inputs, so it must have no default")
+        raise DefinitionError(f"parameter {name!r}: match is for required inputs, so it must have no default")
     return m.Optional(
         type=shown,
         optional=m.OptionalConfig(
             collect=note.collect,
             for_each=note.for_each,
             mapping=mapping,
-            default=_json(hint, parameter.default),
+            default=_json(hint, default, f"default of {name!r}"),
             deadline=0 if note.deadline is None else milliseconds(note.deadline),
         ),
     )
 
 
-def _json(hint: Any, value: object) -> str:
-    return bytes(codec_for(hint).encode(value)).decode()
+def _json(hint: Any, value: Any, where: str) -> str:
+    return bytes(codec_for(hint).encode(value, where)).decode()
 
 
-def _cel(script: str | None) -> m.Expression | None:
+def cel(script: str | None) -> m.Expression | None:
+    """Return an expression in CEL, if there is one."""
     return None if script is None else m.Expression(language="cel", script=script)
 
 
-def _outputs_of(step_id: str, hint: Any) -> dict[str, m.ValueType] | None:
+def _outputs_of(hint: Any) -> dict[str, m.ValueType] | None:
     """Return the fields of a result, which are outputs; None if it has none, so that it is one output as a whole."""
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     fields: Sequence[str]
@@ -243,9 +309,17 @@ def type_name(hint: Any) -> m.ValueType:
 step: Final = StepDecorator(default_registry)
 
 
+def steps_in(registry: Registry) -> Iterator[m.Step]:
+    """Return the functions of a registry that are steps."""
+    for activity in registry.activities:
+        found = getattr(activity, STEP_MARK, None)
+        if found is not None:
+            yield found
+
+
 def step_of(definition: object) -> m.Step:
     """Return the step that a decorated function, or a definition, stands for."""
-    found = definition if isinstance(definition, m.Step) else getattr(definition, "__resurgam_step__", None)
+    found = definition if isinstance(definition, m.Step) else getattr(definition, STEP_MARK, None)
     if not isinstance(found, m.Step):
         raise DefinitionError(
             f"a step must be a function with @step, or a definition such as ScriptStep(...), got {definition!r}"

@@ -16,7 +16,7 @@ under::
 
 The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is
 found out, and whether the execution is paused. No event has one of the six types. Entries that are kept no longer leave
-gaps in the log; whether what is there can be replayed without them, its `InstanceState` says. Whatever is wrong is a
+gaps in the log; whether what is there can be replayed without them, its `Outline` says. Whatever is wrong is a
 `SerializationError` that names the line.
 """
 
@@ -26,12 +26,13 @@ from typing import Final, NoReturn, TypeVar
 import msgspec
 
 from resurgam.core import event as events
+from resurgam.core import flow_event
 from resurgam.core.errors import CorruptHistory, SerializationError
 from resurgam.core.event import decode_event
-from resurgam.core.flow_event import WorkStarted
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten
-from resurgam.core.state import InstanceState, Status
+from resurgam.core.outline import Outline, awaits_activity, outline_of
+from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import decode, encode
 
@@ -50,7 +51,8 @@ _FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation",
 
 _TOLD: Final = (
     *(events.Answer, events.SignalReceived, events.UpdateAccepted, events.CancelRequested),
-    *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed, WorkStarted),
+    *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed),
+    *(flow_event.Registration, flow_event.WorkStarted),
 )
 """Events that an inbox can hold."""
 
@@ -252,11 +254,11 @@ class _Reader:
             self.refuse(f"the line counts less than nothing, or no event; {_AGAIN}")
         return head
 
-    def _log(self, head: Head, of: str) -> tuple[list[events.Event], list[Forgotten], InstanceState]:
+    def _log(self, head: Head, of: str) -> tuple[list[events.Event], list[Forgotten], Outline]:
         """Return the entries, those of them that are forgotten, and the state that the others fold to."""
         log: list[events.Event] = []
         forgotten: list[Forgotten] = []
-        state = InstanceState()
+        state = outline_of(head.instance.kind)
         for n in range(1, head.events + 1):
             event, location = self._event(f"entry {n} of {head.events} {of}")
             before = log[-1].seq if log else 0
@@ -282,13 +284,13 @@ class _Reader:
             self.refuse(f"{kept.location[:_WIDEST]!r} is not a location that an entry can be kept under; {_AGAIN}")
         return self._decode_event(bytes(kept.event)), location
 
-    def _apply(self, state: InstanceState, event: events.Event) -> None:
+    def _apply(self, state: Outline, event: events.Event) -> None:
         try:
             state.apply(event)
         except CorruptHistory as error:
             self.refuse(f"{error}; {_AGAIN}")
 
-    def _compare(self, head: Head, state: InstanceState, last_seq: int) -> None:
+    def _compare(self, head: Head, state: Outline, last_seq: int) -> None:
         """Refuse a head that contradicts its log."""
         instance, started = head.instance, state.started
         # Of a log that is forgotten from its first entry on nothing is known.
@@ -317,13 +319,13 @@ class _Reader:
             self.refuse(f"{event.type} is nothing that can wait in an inbox; {_AGAIN}")
         return event
 
-    def _activity(self, state: InstanceState, what: str) -> r.Pending:
+    def _activity(self, state: Outline, what: str) -> r.Pending:
         line, _ = self._take(("activity",), what)
         wanted = self._decode(line, Wanted)
         details = wanted.details if bytes(wanted.details) else None
         pending = msgspec.structs.replace(wanted.pending, details=details)
         self._check_numbers(pending)
-        if not isinstance(state.open.get(pending.request.ref), events.ActivityScheduled):
+        if not awaits_activity(state, pending.request.ref):
             self.refuse(f"entry {pending.request.ref} is no activity that waits for an answer; {_AGAIN}")
         return pending
 

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVarTuple
 from resurgam.core import event as events
 from resurgam.core.brain import Brain, LiveInstance, PreparedBrain, find_brain
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.loop.outside_task import run_outside_task
@@ -51,7 +52,6 @@ class InstanceRunner:
         self._slots = committer.slots
         self._worker = committer.worker
         self._brains = brains
-        self._prepared = {kind: brain for kind, brain in brains.items() if isinstance(brain, PreparedBrain)}
         self._tasks = tasks
         self._watchdog = watchdog
         self._operations = Operations(self._clock, tasks, committer.slots.is_cancelled)
@@ -151,8 +151,15 @@ class InstanceRunner:
         log = await self._store.read(held.claim.instance)
         asyncio.get_running_loop().call_soon(self._build_and_advance, held, log)
 
-    async def _prepare(self, held: HeldInstance, log: Sequence[events.Event], state: dict[str, Any]) -> None:
-        await self._prepared[held.claim.instance.kind].prepare()
+    def _unprepared(self, kind: str, log: Sequence[events.Event]) -> PreparedBrain | None:
+        """Return the brain of a kind if it must be prepared before it loads this log."""
+        brain = None if kind == WORKFLOW else self._brains.get(kind)
+        return brain if isinstance(brain, PreparedBrain) and brain.wants_preparation(log) else None
+
+    async def _prepare(
+        self, brain: PreparedBrain, held: HeldInstance, log: Sequence[events.Event], state: dict[str, Any]
+    ) -> None:
+        await brain.prepare()
         build = partial(self._build_and_advance, held, log, prepared=True, **state)
         asyncio.get_running_loop().call_soon(build)
 
@@ -163,12 +170,12 @@ class InstanceRunner:
         if held.released:
             return
         instance = held.claim.instance
-        if not prepared and instance.kind in self._prepared and self._prepared[instance.kind].wants_preparation(log):
-            self._spawn(held, self._prepare, log, state)
+        if not prepared and (brain := self._unprepared(instance.kind, log)) is not None:
+            self._spawn(held, partial(self._prepare, brain), log, state)
             return
         try:
-            brain = find_brain(self._brains, instance.kind)
-            held.live = brain.load(instance.name, log, signal_schemas=held.signal_schemas, **state)
+            found = find_brain(self._brains, instance.kind)
+            held.live = found.load(instance.name, log, signal_schemas=held.signal_schemas, **state)
         except NotFound as missing:
             # Nothing is wrong with the run, so nothing is recorded: another worker may know what this one does not.
             logger.error("workflow %s is parked: %s", instance.entity_id, missing)  # noqa: TRY400 -- no traceback needed

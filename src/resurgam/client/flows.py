@@ -1,0 +1,159 @@
+"""Plan and start goal flows, and keep the catalog of steps."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.client.access import ANY, Access, check_tags, check_text
+from resurgam.client.catalog import CatalogClient
+from resurgam.client.client import FlowOptions
+from resurgam.client.handle import Handle
+from resurgam.core import flow_event as fe
+from resurgam.core.errors import AlreadyExists, DefinitionError
+from resurgam.flows import model as m
+from resurgam.flows import planner
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.expressions import Expressions
+from resurgam.flows.state import FlowInput
+from resurgam.flows.steps import step_of, steps_in
+from resurgam.runtime.definitions.definition import DEFAULT_QUEUE
+from resurgam.runtime.system import new_ids
+from resurgam.store.records import Creation, Exists, Instance
+
+Goal: TypeAlias = str | m.Step | Callable[..., Any]
+"""A step whose result is wanted: its id, its function, or its definition."""
+
+
+class Flows:
+    """The verbs of goal flows, on one store. *worker* is the name under which the catalog is served."""
+
+    def __init__(self, access: Access, worker: str) -> None:
+        self._access = access
+        self._store = access.store
+        self._catalog = CatalogClient(access, worker)
+        self._defined: dict[str, m.Step] = {}
+        """The functions of the registry that are in the catalog, as far as this client knows."""
+
+    async def start(
+        self,
+        goals: Sequence[Goal],
+        init: Mapping[str, object] | None,
+        options: FlowOptions,
+    ) -> Handle[dict[str, Any]]:
+        """Start a flow and return its handle; the same id with the same goals and values gives the flow that is there."""
+        entity_id, queue, tags = options.get("id"), options.get("queue"), options.get("tags")
+        if entity_id is not None:
+            check_text(entity_id, "id")
+        if queue is not None:
+            check_text(queue, "queue")
+        given = self._encoded(init, "init")
+        described = self._encoded(options.get("metadata"), "metadata")
+        plan = await self._planned(_ids(goals), given)
+        now = self._access.clock.now()
+        run_id, execution_id, generated_id = new_ids(now)
+        values: dict[str, tuple[Raw, ...]] = {name: (value,) for name, value in given.items()}
+        started = fe.FlowStarted(
+            seq=1,
+            at=now,
+            name=",".join(plan.goals),
+            queue=queue or DEFAULT_QUEUE,
+            entity_id=entity_id or generated_id,
+            execution_id=execution_id,
+            run_id=run_id,
+            tree_id=run_id,
+            input=Raw(msgspec.json.encode(FlowInput(plan, values, described))),
+            tags={} if tags is None else check_tags(tags),
+        )
+        [answer] = await self._store.create([Creation(started=started, attach=True)])
+        if isinstance(answer, Exists):
+            await self._check_same(answer.instance, plan.goals, values)
+        return Handle(self._access, started.entity_id, None, started=answer.instance)
+
+    async def plan(self, goals: Sequence[Goal], init: Mapping[str, object] | None, mode: planner.Mode) -> planner.Plan:
+        """Return the plan that leads to the goals, without starting anything."""
+        if mode not in ("strict", "preview"):
+            raise ValueError(f"mode must be 'strict' or 'preview', got {mode!r}")
+        given = self._encoded(init, "init")
+        return _plan(await self.catalog(), _ids(goals), given, mode)
+
+    async def catalog(self) -> Catalog:
+        """Return the catalog, with the functions of this program in it."""
+        await self.define_functions()
+        return await self._catalog.read()
+
+    async def define_functions(self) -> None:
+        """Put the functions of the registry that are steps into the catalog, if they are not there as they are now."""
+        known = self._defined
+        new = {step.id: step for step in steps_in(self._access.registry) if known.get(step.id) is not step}
+        if new:
+            await self._catalog.put_all(new)
+            self._defined.update(new)
+
+    async def register(self, step: object) -> bool:
+        """Add a step to the catalog; return False if an equal one is there."""
+        await self.define_functions()
+        return await self._catalog.register(step_of(step))
+
+    async def update(self, step: object) -> bool:
+        """Replace the definition of a step; return False if it is the same."""
+        await self.define_functions()
+        return await self._catalog.update(step_of(step))
+
+    async def remove(self, step_id: str) -> None:
+        """Remove a step from the catalog."""
+        check_text(step_id, "step id")
+        await self.define_functions()
+        await self._catalog.remove(step_id)
+
+    async def _planned(self, goals: Sequence[str], given: Mapping[str, Raw]) -> planner.Plan:
+        """Return the plan of a flow that can start; raise `DefinitionError` if values are missing."""
+        catalog = await self.catalog()
+        plan = _plan(catalog, goals, given, "strict")
+        if plan.required:
+            # A preview goes back to the first steps, so it names what the caller can give.
+            missing = _plan(catalog, goals, given, "preview").required or plan.required
+            raise DefinitionError(
+                f"the flow to {', '.join(map(repr, plan.goals))} needs {', '.join(map(repr, missing))}: no step can provide "
+                "it from what is given; pass it in init, or register a step that provides it"
+            )
+        return plan
+
+    def _encoded(self, values: Mapping[str, object] | None, what: str) -> dict[str, Raw]:
+        if values is None:
+            return {}
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) and name for name in values):
+            raise TypeError(f"{what} must be a mapping of names to values, got {values!r}")
+        return {name: self._access.encode(value, f"{what}[{name!r}]") for name, value in values.items()}
+
+    async def _check_same(self, found: Instance, goals: tuple[str, ...], init: Mapping[str, tuple[Raw, ...]]) -> None:
+        """Refuse an id that another flow has, or a workflow."""
+        if found.kind == fe.FLOW:
+            [first, *_] = await self._store.read(found)
+            assert isinstance(first, fe.FlowStarted)
+            given = msgspec.json.decode(first.input, type=FlowInput)
+            if given.plan is not None and given.plan.goals == goals and _plain(given.init) == _plain(init):
+                return
+        what = "flow with other goals or values" if found.kind == fe.FLOW else found.kind
+        raise AlreadyExists(
+            f"id {found.entity_id!r} belongs to another {what}, {found.name!r} ({found.status}); choose another id"
+        )
+
+
+def _plan(catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw], mode: planner.Mode) -> planner.Plan:
+    values = {name: (ANY.decode(value, name),) for name, value in given.items()}
+    return planner.plan(catalog, goals, values, mode, Expressions().matches)
+
+
+def _plain(values: Mapping[str, tuple[Raw, ...]]) -> object:
+    return {name: [msgspec.json.decode(one) for one in each] for name, each in values.items()}
+
+
+def _ids(goals: Sequence[Goal]) -> Sequence[str]:
+    if isinstance(goals, str | bytes) or not isinstance(goals, Sequence):
+        raise TypeError(f"goals must be a list of steps, such as ['ship'], got {goals!r}")
+    ids = [goal if isinstance(goal, str) else step_of(goal).id for goal in goals]
+    for step_id in ids:
+        check_text(step_id, "a goal")
+    return ids

@@ -1,0 +1,44 @@
+"""The brains that a worker has by default. Those of flows are imported when the first flow is served."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from resurgam.core.brain import Brain
+from resurgam.core.flow_event import CATALOG, FLOW
+from resurgam.store.protocol import Store
+
+
+def _flow_brain(store: Store) -> Brain:
+    from resurgam.flows.brain import FlowBrain  # noqa: PLC0415 -- only a worker that serves flows pays for the import
+    from resurgam.flows.expressions import Expressions  # noqa: PLC0415 -- as above
+    from resurgam.flows.stored_catalog import CatalogReader  # noqa: PLC0415 -- as above
+
+    return FlowBrain(Expressions(), CatalogReader(store))
+
+
+def _catalog_brain(_: Store) -> Brain:
+    from resurgam.flows.catalog_brain import CatalogBrain  # noqa: PLC0415 -- as above
+
+    return CatalogBrain()
+
+
+_MAKE: Final[Mapping[str, Callable[[Store], Brain]]] = {FLOW: _flow_brain, CATALOG: _catalog_brain}
+
+
+class Brains(Mapping[str, Brain]):
+    """The given brains by kind, and those of flows and of the catalog, each made when it is first looked up."""
+
+    def __init__(self, given: Mapping[str, Brain], store: Store) -> None:
+        self._made = dict(given)
+        self._store = store
+
+    def __getitem__(self, kind: str) -> Brain:
+        if kind not in self._made:
+            self._made[kind] = _MAKE[kind](self._store)
+        return self._made[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._made, **_MAKE})
+
+    def __len__(self) -> int:
+        return len({**self._made, **_MAKE})

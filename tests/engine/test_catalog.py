@@ -1,0 +1,185 @@
+"""The catalog of steps: registered, updated, removed, by one client or several at the same time."""
+
+import asyncio
+
+import pytest
+
+from resurgam.core import flow_event as fe
+from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound, StoreError
+from resurgam.engine import Engine
+from resurgam.flows import ScriptStep, StepDecorator
+from resurgam.flows.stored_catalog import CatalogReader
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.registry import Registry
+from resurgam.store import records as r
+from resurgam.store.protocol import Store
+from resurgam.testing.contract.bench import LEASE
+from support.engines import Engines, types
+from support.order_flow import Shop
+
+DOUBLE = ScriptStep("double", "return {twice = 2 * n}", inputs={"n": int}, outputs={"twice": int})
+OTHER = ScriptStep("double", "return {twice = n + n}", inputs={"n": int}, outputs={"twice": int})
+
+
+async def test_a_client_without_a_worker_registers_updates_and_removes_steps(engines: Engines) -> None:
+    """No worker runs: the client serves the catalog itself. Its log holds what was done, and nothing else."""
+    async with engines.client(Registry()) as (store, _, engine):
+        assert await engine.register_step(DOUBLE)
+        assert not await engine.register_step(DOUBLE)
+        with pytest.raises(AlreadyExists, match="step 'double' is registered with another definition; use update_step"):
+            await engine.register_step(OTHER)
+        assert await engine.steps() == [DOUBLE]
+        assert await engine.update_step(OTHER)
+        assert not await engine.update_step(OTHER)
+        assert await engine.steps() == [OTHER]
+        await engine.remove_step("double")
+        assert await engine.steps() == []
+        with pytest.raises(NotFound, match="there is no step 'double' in the catalog to update; use register_step"):
+            await engine.update_step(DOUBLE)
+        with pytest.raises(NotFound, match="there is no step 'double' in the catalog"):
+            await engine.remove_step("double")
+        found = await store.inspector.get("catalog")
+        assert found is not None
+        assert found.kind == "catalog"
+        log = await store.read(found)
+        assert types(log) == ["catalog_started", "step_registered", "step_updated", "step_unregistered"]
+        assert [entry.seq for entry in log] == [1, 2, 3, 4]
+
+
+async def test_every_client_sees_the_steps_that_another_has_registered(engines: Engines) -> None:
+    """What a client keeps of the catalog is never older than its last call."""
+    async with engines.client(Registry()) as (store, clock, engine):
+        async with Engine(store, registry=Registry(), clock=clock, worker=False) as other:
+            assert await other.steps() == []
+            await engine.register_step(DOUBLE)
+            assert await other.steps() == [DOUBLE]
+            await engine.remove_step("double")
+            assert await other.steps() == []
+
+
+async def test_of_two_clients_at_once_one_registers_a_step_and_the_other_is_told(engines: Engines) -> None:
+    """Both have seen a catalog without the step; the brain decides, and the one that came later gets the usual error."""
+    async with engines.client(Registry()) as (store, clock, engine):
+        async with Engine(store, registry=Registry(), clock=clock, worker=False) as other:
+            both = await asyncio.gather(
+                engine.register_step(DOUBLE), other.register_step(OTHER), return_exceptions=True
+            )
+            assert sorted(type(one).__name__ for one in both) == ["AlreadyExists", "bool"]
+            assert len(await engine.steps()) == 1
+
+
+async def test_of_two_clients_with_equal_definitions_exactly_one_has_added_it(engines: Engines) -> None:
+    async with engines.client(Registry()) as (store, clock, engine):
+        async with Engine(store, registry=Registry(), clock=clock, worker=False) as other:
+            both = await asyncio.gather(engine.register_step(DOUBLE), other.register_step(DOUBLE))
+            assert sorted(both) == [False, True]
+
+
+async def test_a_client_that_died_with_the_catalog_in_its_hands_holds_up_nobody_for_long(engines: Engines) -> None:
+    """Its lease expires, and the client that waits serves the catalog."""
+    async with engines.client(Registry()) as (store, clock, engine):
+        await engine.register_step(ScriptStep("first", "return 1"))
+        found = await store.inspector.get("catalog")
+        assert found is not None
+        lost = fe.StepUnregistered(id="lost", step_id="first")
+        await store.deliver([r.Delivery(event=lost, entity_id="catalog")])
+        [_] = await store.claim("dead", (fe.CATALOG_QUEUE,), 1)
+        waiting = asyncio.ensure_future(engine.register_step(DOUBLE))
+        while not waiting.done() and len((await _work_of(store, found)).inbox) < 2:
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        clock.move_to(clock.now() + LEASE + 1)
+        assert await waiting
+        assert [step.id for step in await engine.steps()] == ["double"]
+
+
+async def _work_of(store: Store, found: r.Instance) -> r.OpenWork:
+    work = await store.inspector.open_work(found)
+    assert work is not None
+    return work
+
+
+async def test_functions_of_the_registry_are_in_the_catalog_when_the_worker_starts(engines: Engines) -> None:
+    """And replaced by those of a newer program, without an update by hand; equal ones leave no entry."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        store, reader = env.engine.store, CatalogReader(env.engine.store)
+        assert [*(await reader.read()).steps] == ["order", "price", "shipment"]
+        found = await reader.instance()
+        assert found is not None
+        async with Engine(store, registry=Shop().registry, clock=env.clock, worker=False) as same:
+            assert len(await same.steps()) == 3
+        assert types(await store.read(found)) == ["catalog_started", *["step_registered"] * 3]
+        newer = Registry()
+
+        @StepDecorator(newer)
+        def price(items: list[str]) -> int:
+            return 0
+
+        async with Engine(store, registry=newer, clock=env.clock, worker=False) as client:
+            [changed] = [step for step in await client.steps() if step.id == "price"]
+        assert sorted(changed.inputs) == ["items"]
+        assert types(await store.read(found))[-1] == "step_updated"
+
+
+async def test_a_function_that_does_not_fit_the_catalog_keeps_the_engine_from_opening(engines: Engines) -> None:
+    """The error names both steps and the attribute, before anything runs by it."""
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def halve(twice: str) -> str:
+        return twice
+
+    async with engines.client(Registry()) as (store, clock, engine):
+        await engine.register_step(DOUBLE)
+        with pytest.raises(
+            DefinitionError, match="attribute 'twice' has type 'string' here and 'number' in step 'double'"
+        ):
+            async with Engine(store, registry=registry, clock=clock):
+                pass
+
+
+async def test_a_step_that_needs_its_own_output_is_refused(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(DOUBLE)
+        with pytest.raises(DefinitionError, match="step 'halve' needs its own output: halve -> double -> halve"):
+            await engine.register_step(ScriptStep("halve", "return {n = 1}", inputs=["twice"], outputs=["n"]))
+
+
+async def test_a_workflow_with_the_id_of_the_catalog_is_named_in_the_error(engines: Engines) -> None:
+    registry = Registry()
+
+    @registry.workflow
+    async def shop(ctx: Context) -> None: ...
+
+    async with engines.client(registry) as (_, _, engine):
+        await engine.start(shop, id="catalog")
+        with pytest.raises(StoreError, match="has the id 'catalog', which an open execution of 'shop' uses"):
+            await engine.register_step(DOUBLE)
+
+
+async def test_a_catalog_that_was_terminated_begins_anew(engines: Engines) -> None:
+    """It is empty, and programs fill it again when they start."""
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(DOUBLE)
+        await engine.handle("catalog").terminate()
+        assert await engine.steps() == []
+        assert await engine.register_step(OTHER)
+        assert await engine.steps() == [OTHER]
+
+
+async def test_a_paused_catalog_says_how_to_resume_it(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(DOUBLE)
+        await engine.handle("catalog").pause()
+        with pytest.raises(StoreError, match=r"the catalog of steps is paused; call handle\('catalog'\).resume\(\)"):
+            await engine.register_step(ScriptStep("other", "return 1"))
+        await engine.handle("catalog").resume()
+        assert await engine.register_step(ScriptStep("other", "return 1"))
+
+
+async def test_lists_show_flows_and_workflows_but_not_the_catalog(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        await env.finish((await env.engine.start_flow(["order"], {"order_id": "o-1"}, id="f")).result())
+        assert [found.entity_id for found in (await env.engine.list()).instances] == ["f"]

@@ -1,0 +1,322 @@
+"""What callers do with flows: start, plan, wait, pause, cancel, terminate, list, describe, export, purge."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import pytest
+
+from resurgam.core.errors import (
+    AlreadyExists,
+    DefinitionError,
+    NotFound,
+    SerializationError,
+    StoreError,
+    WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowTerminated,
+)
+from resurgam.core.retry import RetryPolicy
+from resurgam.core.state import Status
+from resurgam.engine import Engine
+from resurgam.flows import Meta, StepDecorator
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.registry import Registry
+from resurgam.testing.environment import Environment
+from support.engines import Engines, types_of
+from support.order_flow import Shop
+
+GIVEN = {"order_id": "o-1"}
+RESULT = {"shipment": "customer of o-1 pays 20"}
+
+
+async def test_a_flow_runs_the_steps_that_lead_to_its_goal(engines: Engines) -> None:
+    """Each once, and its result are the outputs of the goal by name."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        assert await env.finish(flow.result()) == RESULT
+        assert shop.calls == ["order", "price", "shipment"]
+        found = await env.engine.store.inspector.get("f")
+        assert found is not None
+        assert (found.kind, found.name, found.status) == ("flow", "shipment", Status.COMPLETED)
+        told = await types_of(flow)
+        assert told[:2] == ["flow_started", "flow_activated"]
+        assert told[-3:] == ["flow_completed", "flow_digest_updated", "flow_deactivated"]
+
+
+async def test_goals_are_names_functions_or_definitions(engines: Engines) -> None:
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def one() -> int:
+        return 1
+
+    @StepDecorator(registry)
+    def two() -> int:
+        return 2
+
+    async with engines.open(registry) as env:
+        [defined, _] = await env.engine.steps()
+        flow = await env.engine.start_flow([defined, two])
+        assert await env.finish(flow.result()) == {"one": 1, "two": 2}
+        assert (await env.engine.list(name="one,two")).instances[0].entity_id == flow.entity_id
+
+
+async def test_the_same_start_again_gives_the_flow_that_is_there_open_or_closed(engines: Engines) -> None:
+    """Nothing runs twice; another goal or another value under that id is refused."""
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        first = await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        await env.settle()
+        again = await env.engine.start_flow(["shipment"], GIVEN, id="f", tags={"ignored": "yes"})
+        assert again.run_id == first.run_id
+        shop.may_price.set()
+        assert await env.finish(again.result()) == RESULT
+        later = await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        assert (later.run_id, await later.result()) == (first.run_id, RESULT)
+        with pytest.raises(
+            AlreadyExists, match="id 'f' belongs to another flow with other goals or values, 'shipment'"
+        ):
+            await env.engine.start_flow(["shipment"], {"order_id": "o-2"}, id="f")
+        with pytest.raises(AlreadyExists, match="id 'f' belongs to another flow with other goals or values"):
+            await env.engine.start_flow(["price"], GIVEN, id="f")
+        assert shop.calls == ["order", "price", "shipment"]
+
+
+async def test_the_id_of_a_workflow_is_not_given_to_a_flow(engines: Engines) -> None:
+    shop = Shop()
+
+    @shop.registry.workflow
+    async def work(ctx: Context) -> None: ...
+
+    async with engines.open(shop.registry) as env:
+        await env.start(work, id="w")
+        with pytest.raises(AlreadyExists, match=r"id 'w' belongs to another workflow, 'work' \(completed\)"):
+            await env.engine.start_flow(["order"], GIVEN, id="w")
+
+
+async def test_a_flow_keeps_the_steps_that_it_started_with(engines: Engines) -> None:
+    """An update and a removal count for flows that start later."""
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN)
+        await env.settle()
+        await env.engine.remove_step("shipment")
+        shop.may_price.set()
+        assert await env.finish(flow.result()) == RESULT
+        with pytest.raises(NotFound, match="there is no step 'shipment' in the catalog"):
+            await env.engine.start_flow(["shipment"], GIVEN)
+
+
+async def test_bad_starts_are_refused_by_one_error_each_and_leave_nothing(engines: Engines) -> None:
+    """The message names what is wrong and what to do."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        engine: Engine = env.engine
+        with pytest.raises(NotFound, match="there is no step 'rocket' in the catalog; `resurgam step list` shows"):
+            await engine.start_flow(["rocket"])
+        with pytest.raises(DefinitionError, match="the flow to 'shipment' needs 'order_id': no step can provide it"):
+            await engine.start_flow(["shipment"])
+        with pytest.raises(DefinitionError, match="a flow needs a goal"):
+            await engine.start_flow([])
+        with pytest.raises(TypeError, match=r"goals must be a list of steps, such as \['ship'\], got 'shipment'"):
+            await engine.start_flow("shipment")
+        with pytest.raises(DefinitionError, match="a step must be a function with @step"):
+            await engine.start_flow([print])
+        with pytest.raises(ValueError, match="id must be a non-empty string, got ''"):
+            await engine.start_flow(["order"], GIVEN, id="")
+        with pytest.raises(ValueError, match="queue must be a non-empty string, got ''"):
+            await engine.start_flow(["order"], GIVEN, queue="")
+        with pytest.raises(TypeError, match=r"init must be a mapping of names to values, got \['o-1'\]"):
+            await engine.start_flow(["order"], ["o-1"])  # type: ignore[arg-type]
+        with pytest.raises(SerializationError, match=r"init\['order_id'\]"):
+            await engine.start_flow(["order"], {"order_id": object()})
+        with pytest.raises(TypeError, match="metadata must be a mapping"):
+            await engine.start_flow(["order"], GIVEN, metadata=["o-1"])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="tags must be strings by strings"):
+            await engine.start_flow(["order"], GIVEN, tags={"a": 1})  # type: ignore[dict-item]
+        with pytest.raises(ValueError, match="mode must be 'strict' or 'preview', got 'fast'"):
+            await engine.plan(["order"], mode="fast")  # type: ignore[arg-type]
+        assert (await engine.list()).instances == ()
+
+
+async def test_a_plan_says_what_would_run_and_what_is_missing(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        preview = await env.engine.plan(["shipment"])
+        assert (sorted(preview.steps), preview.required) == (["order", "price", "shipment"], ("order_id",))
+        strict = await env.engine.plan(["shipment"], {"price": 3, "customer": "Ada"}, mode="strict")
+        assert (sorted(strict.steps), strict.required) == (["shipment"], ())
+        assert shop.calls == []
+
+
+async def test_a_failed_step_is_the_cause_of_the_failed_flow(engines: Engines) -> None:
+    registry = Registry()
+
+    @StepDecorator(registry)(retry=RetryPolicy(max_attempts=1))
+    def wrong() -> int:
+        raise ValueError("no")
+
+    async with engines.open(registry) as env:
+        flow = await env.engine.start_flow(["wrong"], id="f")
+        with pytest.raises(WorkflowFailed, match=r"workflow 'wrong' \(f\) failed") as failed:
+            await env.finish(flow.result())
+        assert "no" in str(failed.value)
+        found = await flow.describe()
+        assert found.status is Status.FAILED
+        assert "no" in str(found.error)
+        with pytest.raises(StoreError, match="'f' cannot be retried: only workflows can, got kind 'flow'"):
+            await flow.retry()
+
+
+async def test_a_flow_is_described_by_what_it_waits_for_and_what_it_has(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN, id="f", tags={"of": "Ada"})
+        await env.settle()
+        found = await flow.describe()
+        assert (found.status, found.name, found.tags, found.input) == (Status.RUNNING, "shipment", {"of": "Ada"}, GIVEN)
+        assert found.state == {"order_id": "o-1", "customer": "customer of o-1", "items": ["book", "lamp"]}
+        [work] = found.pending
+        assert (work.name, work.kind, work.status) == ("price", "activity", "running")
+        assert found.waiting_for == ("step 'price' (work item 2) on queue 'default'",)
+        assert await flow.state("customer") == "customer of o-1"
+        assert await flow.state("price", "none yet") == "none yet"
+        shop.may_price.set()
+        await env.finish(flow.result())
+        found = await flow.describe()
+        assert (found.status, found.result, found.waiting_for, found.pending) == (Status.COMPLETED, RESULT, (), ())
+        assert found.deactivated
+
+
+async def test_a_paused_flow_starts_nothing_until_it_is_resumed(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN)
+        await env.settle()
+        await flow.pause(reason="lunch")
+        shop.may_price.set()
+        await env.settle()
+        assert shop.calls == ["order", "price"]
+        found = await flow.describe()
+        assert (found.status, found.waiting_for[0]) == (Status.PAUSED, "a resume: handle.resume()")
+        await flow.resume()
+        assert await env.finish(flow.result()) == RESULT
+        told = await types_of(flow)
+        assert (told.count("workflow_paused"), told.count("workflow_resumed")) == (1, 1)
+
+
+async def test_a_cancelled_flow_ends_without_its_goals(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        await env.settle()
+        await flow.cancel("enough")
+        await env.settle()
+        with pytest.raises(WorkflowCancelled):
+            await env.finish(flow.result())
+        assert (await flow.describe()).status is Status.CANCELLED
+        with pytest.raises(NotFound, match=r"'f' is closed \(cancelled\) and accepts no more messages"):
+            await flow.cancel()
+        shop.may_price.set()
+        await env.settle()
+        assert shop.calls == ["order", "price"]
+        assert (await flow.describe()).deactivated
+
+
+async def test_a_terminated_flow_ends_at_once_and_says_why(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN)
+        await env.settle()
+        await flow.terminate("enough")
+        with pytest.raises(WorkflowTerminated, match="enough"):
+            await env.finish(flow.result())
+        shop.may_price.set()
+        await env.settle()
+        assert (await flow.describe()).deactivated
+        assert shop.calls == ["order", "price"]
+
+
+async def test_lists_filter_flows_like_workflows(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        for number in (1, 2):
+            flow = await env.engine.start_flow(
+                ["order"], {"order_id": f"o-{number}"}, id=f"f-{number}", tags={"n": str(number)}
+            )
+            await env.finish(flow.result())
+        assert await _listed(env, tags={"n": "1"}) == ["f-1"]
+        assert sorted(await _listed(env, name="order", status="completed")) == ["f-1", "f-2"]
+        assert await _listed(env, status="running") == []
+
+
+async def test_a_flow_goes_on_in_the_store_that_it_is_imported_into(engines: Engines) -> None:
+    """In the middle of a step: nothing that was done is done again, and the rest runs there."""
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry, grace=0) as env:
+        flow = await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        await env.settle()
+        lines = await env.engine.export("f")
+        run_id = flow.run_id
+    shop.calls.clear()
+    shop.may_price.set()
+    async with engines.open(shop.registry) as env:
+        [arrival] = await env.engine.import_(lines)
+        assert arrival.new
+        flow = env.engine.handle("f")
+        assert await env.finish(flow.result()) == RESULT
+        assert (flow.run_id, shop.calls) == (run_id, ["price", "shipment"])
+
+
+async def test_the_catalog_moves_with_an_export(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        lines = await env.engine.export("catalog")
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.import_(lines)
+        assert [step.id for step in await engine.steps()] == ["order", "price", "shipment"]
+
+
+async def test_ended_flows_are_purged_by_age_status_and_name(engines: Engines) -> None:
+    """The catalog is never purged."""
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        ended = await env.engine.start_flow(["order"], GIVEN, id="ended")
+        await env.finish(ended.result())
+        await env.advance(timedelta(days=1))
+        await env.engine.start_flow(["price"], GIVEN, id="open")
+        assert await env.engine.purge(before=env.now(), name="price") == 0
+        assert await env.engine.purge(before=env.now(), status="failed") == 0
+        assert await env.engine.purge(before=env.now()) == 1
+        assert await _listed(env) == ["open"]
+        assert len(await env.engine.steps()) == 3
+        again = await env.engine.start_flow(["order"], GIVEN, id="ended")
+        assert again.run_id != ended.run_id
+        shop.may_price.set()
+        await env.settle()
+
+
+async def test_steps_get_the_metadata_that_they_ask_for(engines: Engines) -> None:
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def whose(user: Annotated[str, Meta("user")], flow: Annotated[str, Meta("flow_id")]) -> str:
+        return f"{user} in {flow}"
+
+    async with engines.open(registry) as env:
+        flow = await env.engine.start_flow(["whose"], id="f", metadata={"user": "Ada"})
+        assert await env.finish(flow.result()) == {"whose": "Ada in f"}
+
+
+async def _listed(env: Environment, **query: str | dict[str, str]) -> list[str]:
+    page = await env.engine.list(**query)  # type: ignore[arg-type]
+    return [found.entity_id for found in page.instances]
