@@ -8,6 +8,7 @@ from resurgam.core import flow_event as fe
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound, StoreError
 from resurgam.engine import Engine
 from resurgam.flows import ScriptStep, StepDecorator
+from resurgam.flows import model as m
 from resurgam.flows.stored_catalog import CatalogReader
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
@@ -144,6 +145,23 @@ async def test_a_step_that_needs_its_own_output_is_refused(engines: Engines) -> 
         await engine.register_step(DOUBLE)
         with pytest.raises(DefinitionError, match="step 'halve' needs its own output: halve -> double -> halve"):
             await engine.register_step(ScriptStep("halve", "return {n = 1}", inputs=["twice"], outputs=["n"]))
+
+
+async def test_a_service_is_refused_as_long_as_no_worker_can_call_it(engines: Engines) -> None:
+    service = m.Step(id="call", name="Call", type="sync", http=m.HttpConfig(endpoint="http://localhost"))
+    async with engines.client(Registry()) as (_, _, engine):
+        with pytest.raises(
+            DefinitionError, match="step 'call' is of type 'sync', and this version cannot call services"
+        ):
+            await engine.register_step(service)
+
+
+async def test_a_wrong_script_is_refused_with_its_place(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        with pytest.raises(DefinitionError, match="step 'wrong': script: "):
+            await engine.register_step(ScriptStep("wrong", "return ("))
+        with pytest.raises(DefinitionError, match="step 'wrong': predicate: "):
+            await engine.register_step(ScriptStep("wrong", "return 1", predicate="1 +"))
 
 
 async def test_a_workflow_with_the_id_of_the_catalog_is_named_in_the_error(engines: Engines) -> None:

@@ -21,6 +21,8 @@ from resurgam.engine import Engine
 from resurgam.flows import Meta, StepDecorator
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
+from resurgam.store.move.move import Move
+from resurgam.testing.clock import ManualClock
 from resurgam.testing.environment import Environment
 from support.engines import Engines, types_of
 from support.order_flow import Shop
@@ -117,7 +119,7 @@ async def test_bad_starts_are_refused_by_one_error_each_and_leave_nothing(engine
         engine: Engine = env.engine
         with pytest.raises(NotFound, match="there is no step 'rocket' in the catalog; `resurgam step list` shows"):
             await engine.start_flow(["rocket"])
-        with pytest.raises(DefinitionError, match="the flow to 'shipment' needs 'order_id': no step can provide it"):
+        with pytest.raises(DefinitionError, match="required inputs not provided: order_id; give them in init"):
             await engine.start_flow(["shipment"])
         with pytest.raises(DefinitionError, match="a flow needs a goal"):
             await engine.start_flow([])
@@ -315,6 +317,55 @@ async def test_steps_get_the_metadata_that_they_ask_for(engines: Engines) -> Non
     async with engines.open(registry) as env:
         flow = await env.engine.start_flow(["whose"], id="f", metadata={"user": "Ada"})
         assert await env.finish(flow.result()) == {"whose": "Ada in f"}
+
+
+async def test_a_move_takes_open_flows_and_the_catalog_along(engines: Engines) -> None:
+    """The flow goes on in the target where it was, and steps are known there."""
+    shop = Shop()
+    shop.may_price.clear()
+    clock = ManualClock()
+    async with engines.open_store(clock) as source, engines.open_store(clock) as target:
+        async with engines.serve(source, clock, shop.registry, grace=0) as env:
+            await env.start_flow(["shipment"], GIVEN, id="f")
+        moved = await Move(source, target, clock, url="target").run()
+        assert (moved.workflows, moved.left) == (2, {})
+        assert await source.inspector.get("catalog") is None
+        shop.may_price.set()
+        shop.calls.clear()
+        async with engines.serve(target, clock, shop.registry) as env:
+            assert await env.finish(env.handle("f").result()) == RESULT
+            assert shop.calls == ["price", "shipment"]
+            assert await env.finish((await env.start_flow(["order"], GIVEN)).result()) != {}
+
+
+async def test_a_move_leaves_the_catalog_if_the_target_has_one(engines: Engines) -> None:
+    """The worker of the target has registered its steps already; flows bring those that they need in their plans."""
+    shop = Shop()
+    shop.may_price.clear()
+    clock = ManualClock()
+    async with engines.open_store(clock) as source, engines.open_store(clock) as target:
+        async with engines.serve(source, clock, shop.registry, grace=0) as env:
+            await env.start_flow(["shipment"], GIVEN, id="f")
+        async with engines.serve(target, clock, shop.registry) as env:
+            before = await target.inspector.get("catalog")
+            moved = await Move(source, target, clock, url="target").run()
+            assert (moved.workflows, moved.left) == (1, {})
+            assert await target.inspector.get("catalog") == before
+            assert await source.inspector.get("catalog") is not None
+            shop.may_price.set()
+            assert await env.finish(env.handle("f").result()) == RESULT
+
+
+async def test_mocked_steps_run_in_place_of_their_functions(engines: Engines) -> None:
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def charge() -> int:
+        raise AssertionError("never called in a test")
+
+    async with engines.open(registry) as env:
+        env.mock(charge, returns=3)
+        assert await env.finish((await env.start_flow([charge])).result()) == {"charge": 3}
 
 
 async def _listed(env: Environment, **query: str | dict[str, str]) -> list[str]:

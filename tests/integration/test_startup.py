@@ -13,6 +13,7 @@ from resurgam.cli.main import ListedCommand, main
 UNNEEDED = {
     *("resurgam.check", "resurgam.cli", "resurgam.lint", "resurgam.store.memory", "resurgam.sync", "resurgam.testing"),
     *("resurgam.client.compensation", "resurgam.client.describe", "resurgam.client.pause", "resurgam.client.pending"),
+    *("resurgam.client.flows", "resurgam.flows"),
     *("resurgam.client.retry", "resurgam.client.tree", "resurgam.store.sqlite.vacuum"),
     *("click", "ctypes", "importlib.metadata", "importlib.resources", "json", "multiprocessing", "pydantic", "rich"),
     *("tempfile", "zipfile"),

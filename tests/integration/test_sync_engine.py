@@ -16,8 +16,9 @@ from msgspec import Raw
 from resurgam import Context, Engine, Handle, Registry, Status, SyncEngine, SyncHandle, errors
 from resurgam.client import chain
 from resurgam.core.outcome import Outcome, Publication
+from resurgam.flows import ScriptStep, StepDecorator
 from resurgam.store.records import Commit
-from resurgam.sync import SignalOptions, StartOptions
+from resurgam.sync import FlowOptions, SignalOptions, StartOptions
 from support.limits import HANGS
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +147,26 @@ def test_messages_are_heard_as_they_come():
         assert iter(heard) is heard
 
 
+def test_flows_and_steps_have_their_verbs():
+    local = Registry()
+
+    @StepDecorator(local)
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    with SyncEngine("memory://", registry=local) as engine:
+        script = ScriptStep("halved", "return {half = doubled / 4}", inputs=["doubled"], outputs=["half"])
+        assert engine.register_step(script)
+        assert not engine.update_step(script)
+        assert [step.id for step in engine.steps()] == ["doubled", "halved"]
+        assert engine.plan(["halved"]).required == ("number",)
+        flow = engine.start_flow(["halved"], {"number": 6}, id="f")
+        assert flow.result(timeout=HANGS) == {"half": 3.0}
+        engine.remove_step("halved")
+        with pytest.raises(errors.NotFound, match="'halved'"):
+            engine.start_flow(["halved"], {"number": 6})
+
+
 def test_threads_share_an_engine(engine):
     """Each waits for a signal that another one sends, so that all of them must be waiting at once."""
 
@@ -192,12 +213,17 @@ def test_both_engines_have_the_same_verbs():
 
 def test_both_engines_take_the_same_arguments():
     for ours, theirs in ((SyncHandle, Handle), (SyncEngine, Engine)):
-        for name in public(ours) - {"start", "execute", "signal_with_start"}:
+        for name in public(ours) - {"start", "execute", "signal_with_start", "start_flow"}:
             if inspect.isfunction(theirs.__dict__.get(name)):
                 written, wanted = (inspect.signature(getattr(kind, name)) for kind in (ours, theirs))
                 assert str(written).partition(" -> ")[0] == str(wanted).partition(" -> ")[0]
                 assert getattr(ours, name).__doc__
-    for verb, written in ((Engine.start, StartOptions), (Engine.signal_with_start, SignalOptions)):
+    options_of = {
+        Engine.start: StartOptions,
+        Engine.signal_with_start: SignalOptions,
+        Engine.start_flow: FlowOptions,
+    }
+    for verb, written in options_of.items():
         options = [p for p in inspect.signature(verb).parameters.values() if p.kind is p.KEYWORD_ONLY]
         assert [option.name for option in options] == list(written.__annotations__)
     with pytest.raises(TypeError, match="registry"):

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from resurgam.client.access import Access
 from resurgam.core import flow_event as fe
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import DefinitionError, StoreError
 from resurgam.core.state import Status
 from resurgam.flows import model as m
 from resurgam.flows import registration
@@ -56,12 +56,12 @@ class CatalogClient:
 
     async def register(self, step: m.Step) -> bool:
         """Add a step; return False if an equal one is there. Raise `AlreadyExists` for a different one."""
-        validate(step, Expressions())
+        _check(step)
         return await self._change(fe.StepRegistered(id=self._new_id(), step=_encoded(step)))
 
     async def update(self, step: m.Step) -> bool:
         """Replace the definition of a step; return False if it is the same. Raise `NotFound` for an unknown one."""
-        validate(step, Expressions())
+        _check(step)
         return await self._change(fe.StepUpdated(id=self._new_id(), step=_encoded(step)))
 
     async def remove(self, step_id: str) -> None:
@@ -71,7 +71,7 @@ class CatalogClient:
     async def put_all(self, steps: Mapping[str, m.Step]) -> None:
         """Add steps, and replace those whose definition differs; check each by itself and against all others."""
         for step in steps.values():
-            validate(step, Expressions())
+            _check(step)
         for _ in range(_TRIES):
             requests = self._needed(await self.read(), steps)
             if not requests:
@@ -196,6 +196,15 @@ class CatalogClient:
         if not isinstance(answer, Committed):
             return set()
         return {entry.event.id for entry in claim.inbox if isinstance(entry.event, fe.Registration)}
+
+
+def _check(step: m.Step) -> None:
+    """Refuse a step that can never run: it is wrong by itself, or of a type that no worker can run."""
+    validate(step, Expressions())
+    if step.type in ("sync", "async"):
+        raise DefinitionError(
+            f"step {step.id!r} is of type {step.type!r}, and this version cannot call services; use a function with @step"
+        )
 
 
 def _encoded(step: m.Step) -> Raw:

@@ -11,7 +11,7 @@ from resurgam.client.catalog import CatalogClient
 from resurgam.client.client import FlowOptions
 from resurgam.client.handle import Handle
 from resurgam.core import flow_event as fe
-from resurgam.core.errors import AlreadyExists, DefinitionError
+from resurgam.core.errors import AlreadyExists
 from resurgam.flows import model as m
 from resurgam.flows import planner
 from resurgam.flows.catalog import Catalog
@@ -113,11 +113,8 @@ class Flows:
         plan = _plan(catalog, goals, given, "strict")
         if plan.required:
             # A preview goes back to the first steps, so it names what the caller can give.
-            missing = _plan(catalog, goals, given, "preview").required or plan.required
-            raise DefinitionError(
-                f"the flow to {', '.join(map(repr, plan.goals))} needs {', '.join(map(repr, missing))}: no step can provide "
-                "it from what is given; pass it in init, or register a step that provides it"
-            )
+            planner.check_given(_plan(catalog, goals, given, "preview"))
+        planner.check_given(plan)
         return plan
 
     def _encoded(self, values: Mapping[str, object] | None, what: str) -> dict[str, Raw]:

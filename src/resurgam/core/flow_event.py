@@ -18,6 +18,8 @@ FLOW: Final = "flow"
 """The kind of instances that follow a plan."""
 CATALOG: Final = "catalog"
 """The kind of the instance whose log holds the registered steps; its id too, because a store has one."""
+SCRIPT_ACTIVITY: Final = "resurgam.script"
+"""The activity of the engine itself that evaluates scripts."""
 CATALOG_QUEUE: Final = "resurgam.catalog"
 """The queue of the catalog. Clients serve it themselves, so that steps can be registered without a worker."""
 

@@ -22,9 +22,6 @@ from resurgam.flows import model as m
 from resurgam.flows.state import FlowState, WorkItem
 from resurgam.flows.validate import inner_inputs
 
-SCRIPT_ACTIVITY: Final = "resurgam.script"
-"""The activity of the engine that evaluates scripts."""
-
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -99,7 +96,7 @@ def _script(step: m.Step, arguments: dict[str, Any], about: dict[str, Any]) -> A
     """Return the activity that evaluates a script. A parameter without a value is null; what fails once fails again."""
     every = dict.fromkeys(inner_inputs(step)) | arguments
     return ActivityRequest(
-        name=SCRIPT_ACTIVITY, input=Raw(_ENCODE([step.script, every])), retry=RetryRule(max_attempts=1), **about
+        name=fe.SCRIPT_ACTIVITY, input=Raw(_ENCODE([step.script, every])), retry=RetryRule(max_attempts=1), **about
     )
 
 

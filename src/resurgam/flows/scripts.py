@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
+from resurgam.core.flow_event import SCRIPT_ACTIVITY
 from resurgam.core.retry import RetryPolicy
 from resurgam.flows.expressions import compiled
 from resurgam.flows.judge import NOTHING
 from resurgam.flows.model import Expression
-from resurgam.flows.requests import SCRIPT_ACTIVITY
 from resurgam.runtime.definitions.definition import Activity, ActivityOptions, SyncActivity
 
 

@@ -46,6 +46,7 @@ class _Definitions(Generic[D]):
         self._known: dict[str, D] = {}
         # Definitions that the engine needs itself; they are not listed among those of the user.
         self._built_in: dict[str, D] = {definition.name: definition for definition in built_in}
+        self._provided: dict[str, Callable[[], D]] = {}
 
     def add(self, definition: D) -> None:
         if not (isinstance(definition.name, str) and definition.name):
@@ -64,9 +65,9 @@ class _Definitions(Generic[D]):
         """Store a definition, replacing one of the same name."""
         self._known[definition.name] = definition
 
-    def provide(self, definition: D) -> None:
-        """Add a definition that the engine needs itself."""
-        self._built_in[definition.name] = definition
+    def provide(self, name: str, make: Callable[[], D]) -> None:
+        """Add a definition that the engine needs itself, which *make* returns when it is first looked up."""
+        self._provided[name] = make
 
     def update(self, others: "_Definitions[D]") -> None:
         """Add all definitions of another registry."""
@@ -74,6 +75,8 @@ class _Definitions(Generic[D]):
 
     def find(self, name: str) -> D:
         found = self._known.get(name) or self._built_in.get(name)
+        if found is None and name in self._provided:
+            found = self._built_in[name] = self._provided[name]()
         if found is None:
             known = ", ".join(sorted(self._known)) or "none"
             raise NotFound(

@@ -1,19 +1,23 @@
 """An engine in virtual time: days pass in milliseconds, activities are mocked, nothing sleeps."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from resurgam.client.client import FlowOptions
 from resurgam.client.handle import Handle
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Activity, Workflow, WorkflowRef
-from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from resurgam.client.flows import Goal
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -74,15 +78,19 @@ class Environment:
 
     def mock(
         self,
-        activity: Activity[..., Any] | str,
+        activity: Activity[..., Any] | Callable[..., Any] | str,
         *,
         returns: object = UNSET,
         raises: BaseException | None = None,
         calls: Callable[..., object] | None = None,
     ) -> None:
-        """Mock an activity: it *returns* a value, *raises* an exception, or *calls* a function."""
+        """Mock an activity, or a function with ``@step``: it *returns* a value, *raises* an exception, or *calls* a function."""
         if (returns is not UNSET) + (raises is not None) + (calls is not None) != 1:
             raise ValueError("mock() takes exactly one of returns=, raises= and calls=")
+        if not isinstance(activity, Activity | str):
+            if not hasattr(activity, STEP_MARK):
+                raise TypeError(f"mock() takes an activity, its name, or a function with @step, got {activity!r}")
+            activity = str(getattr(activity, STEP_MARK).id)
         self._registry.replace(activity, calls or _constant(returns, raises))
 
     @overload
@@ -114,6 +122,14 @@ class Environment:
     ) -> Handle[Any]:
         """Signal the open execution of *id*, or start one with the signal, and let it run as `start` does."""
         handle: Handle[Any] = await self.engine.signal_with_start(workflow, *args, **options)
+        await self.settle()
+        return handle
+
+    async def start_flow(
+        self, goals: "Sequence[Goal]", init: Mapping[str, object] | None = None, **options: Unpack[FlowOptions]
+    ) -> Handle[dict[str, Any]]:
+        """Start a flow and let it run as far as it can without time passing."""
+        handle = await self.engine.start_flow(goals, init, **options)
         await self.settle()
         return handle
 

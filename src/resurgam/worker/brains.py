@@ -1,10 +1,11 @@
-"""The brains that a worker has by default. Those of flows are imported when the first flow is served."""
+"""The brains that a worker has by default, and its own activity. Those of flows are imported when they are first needed."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from resurgam.core.brain import Brain
 from resurgam.core.flow_event import CATALOG, FLOW
+from resurgam.runtime.definitions.definition import Activity
 from resurgam.store.protocol import Store
 
 
@@ -20,6 +21,13 @@ def _catalog_brain(_: Store) -> Brain:
     from resurgam.flows.catalog_brain import CatalogBrain  # noqa: PLC0415 -- as above
 
     return CatalogBrain()
+
+
+def script_activity() -> Activity[..., Any]:
+    """Return the activity that evaluates scripts."""
+    from resurgam.flows.scripts import SCRIPT  # noqa: PLC0415 -- as above
+
+    return SCRIPT
 
 
 _MAKE: Final[Mapping[str, Callable[[Store], Brain]]] = {FLOW: _flow_brain, CATALOG: _catalog_brain}

@@ -9,12 +9,13 @@ from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
 from resurgam.core.event import Started
-from resurgam.flows.scripts import SCRIPT
+from resurgam.core.flow_event import SCRIPT_ACTIVITY
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, Committed, EagerOffer, Release, Work
 from resurgam.worker.attempts import ActivityRunner
+from resurgam.worker.brains import script_activity
 from resurgam.worker.build import build_of
 from resurgam.worker.commit import Committer
 from resurgam.worker.held import HeldInstance
@@ -55,7 +56,7 @@ class Worker:
         self._options = options
         self._tasks = Tasks()
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
-        registry.activities.provide(SCRIPT)
+        registry.activities.provide(SCRIPT_ACTIVITY, script_activity)
         runner = ActivityRunner(
             registry, clock, chance=system.chance, max_payload=max_payload, memos=Memos(store.values, clock)
         )

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
+from resurgam.core.flow_event import CATALOG
 from resurgam.store import records as r
 from resurgam.store.move import journal, pauses
 from resurgam.store.move.digest import digest_of
@@ -137,9 +138,14 @@ class Move:
         raise StoreError(f"workflows were started in each of {_PASSES} passes; stop the clients of the source first")
 
     async def _still(self) -> Sequence[Group]:
-        """Return the groups that are still in the source."""
+        """Return the groups that are still in the source, and are to move."""
         await self._lock.renew()
-        return await groups_in(self._source, self._options.entity_ids, closed=self._options.closed)
+        found = await groups_in(self._source, self._options.entity_ids, closed=self._options.closed)
+        there = await self._target.inspector.get(CATALOG)
+        if there is None or there.kind != CATALOG:
+            return found
+        # The target has a catalog of its own. Flows do not need that of the source: each has its steps in its plan.
+        return [group for group in found if CATALOG not in group.entity_ids or _has(group, there)]
 
     async def _quieten(self, groups: Sequence[Group], record: journal.Record) -> None:
         """Pause all runs, and wait until nothing of them is under way; note those that take too long."""
@@ -297,6 +303,10 @@ class Move:
                 alone = [one for one in batch if not await _is_in(other, one)]
                 await pauses.resume(store, alone, self._clock.now())
             self._tell(Progress("resumed", len(found), len(found)))
+
+
+def _has(group: Group, instance: r.Instance) -> bool:
+    return any(member.execution_id == instance.execution_id for member in group.members)
 
 
 async def _is_in(store: Store, execution: r.Addressed) -> bool:
