@@ -15,11 +15,12 @@ from click.testing import CliRunner, Result
 from resurgam import Context, Engine, Registry, RetryPolicy
 from resurgam.cli import worker as worker_module
 from resurgam.cli.main import main
+from support.commands import commands
 from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[2] / "src")
 STORELESS = {"lint", "bench", "demo", "dev", "move"}
-COMMANDS = sorted(set(main.commands) - STORELESS)
+COMMANDS = sorted(set(commands()) - STORELESS)
 LOOKING = (
     ["list"],
     ["show", "x"],
@@ -36,6 +37,11 @@ LOOKING = (
     ["reject", "x", "no"],
     ["retry", "x"],
     ["export", "x"],
+    ["flow", "plan", "x"],
+    ["flow", "show", "x"],
+    ["flow", "explain", "x"],
+    ["step", "list"],
+    ["step", "remove", "x"],
 )
 QUIET = """
 from resurgam.worker import watchdog
@@ -269,7 +275,7 @@ def test_an_error_says_what_is_wrong(url, tmp_path, monkeypatch, arguments, code
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_and_names_the_store(command):
-    text = ok(command, "--help")
+    text = ok(*command.split(), "--help")
 
     assert f"Example: resurgam {command} " in text
     assert "RESURGAM_STORE" in text
@@ -356,7 +362,7 @@ def test_on_a_terminal_the_table_is_rich(url):
     assert "[red]o" in shown
 
 
-@pytest.mark.parametrize("arguments", LOOKING, ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
 def test_who_only_looks_creates_no_file(url, tmp_path, arguments):
     for path in (f"{tmp_path}/typo.db", f"{tmp_path}/no/typo.db", f"{tmp_path}/shop.db/typo.db"):
         done = resurgam(*arguments, "--store", f"sqlite:///{path}")
@@ -379,7 +385,8 @@ def test_a_store_that_is_gone_with_the_process_is_refused(url, arguments, store)
     done = resurgam(*arguments, "--store", store)
 
     line = f"{store!r} does not outlive this process; use a file, as in sqlite:///shop.db"
-    hint = f"(see resurgam {arguments[0]} --help)"
+    path = " ".join(arguments[: 2 if arguments[0] in ("flow", "step") else 1])
+    hint = f"(see resurgam {path} --help)"
     assert (done.exit_code, done.stderr) == (2, f"Error: the store {line} {hint}\n")
 
 

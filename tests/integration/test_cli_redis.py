@@ -12,6 +12,7 @@ from resurgam.cli import retention
 from resurgam.cli.main import main
 from resurgam.cli.worker import WorkerProcesses
 from resurgam.dev.redis import Server, free_port
+from support.commands import commands
 from support.redis import shared_server, temporary_folder
 
 PASSWORD = "open-sesame"
@@ -22,6 +23,7 @@ from resurgam import Context, workflow
 async def greet(ctx: Context, name: str) -> str:
     return f"Hello, {name}!"
 """
+STEP = """{"id": "one", "name": "One", "type": "python", "python": {"activity": "one"}}"""
 ARGUMENTS = {
     "begin": ("o-1",),
     "bench": ("--only", "W1", "--scale", "0.01"),
@@ -29,6 +31,10 @@ ARGUMENTS = {
     "check": ("greetings.py",),
     "demo": ("--plain",),
     "export": ("o-1",),
+    "flow explain": ("o-1",),
+    "flow plan": ("greet",),
+    "flow show": ("o-1",),
+    "flow start": ("greet",),
     "history": ("o-1",),
     "import": ("o-1.jsonl",),
     "list": (),
@@ -42,6 +48,10 @@ ARGUMENTS = {
     "show": ("o-1",),
     "signal": ("o-1", "go"),
     "start": ("greet", '"Ada"'),
+    "step list": (),
+    "step register": ("steps.json",),
+    "step remove": ("greet",),
+    "step update": ("steps.json",),
     "terminate": ("o-1",),
     "update": ("o-1", "put"),
     "vacuum": (),
@@ -68,7 +78,7 @@ URLS = {
 
 
 def test_all_commands_are_tried():
-    assert set(ARGUMENTS) | WITHOUT_STORE == set(main.commands)
+    assert set(ARGUMENTS) | WITHOUT_STORE == set(commands())
 
 
 @pytest.fixture
@@ -78,6 +88,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "greetings", raising=False)
     (tmp_path / "greetings.py").write_text(SHOP)
+    (tmp_path / "steps.json").write_text(STEP)
     elsewhere = ("--store", f"sqlite:///{tmp_path}/elsewhere.db")
     assert resurgam("start", "greet", '"Ada"', "--id", "o-1", *elsewhere).exit_code == 0
     (tmp_path / "o-1.jsonl").write_text(resurgam("export", "o-1", *elsewhere).stdout)
@@ -91,7 +102,7 @@ def resurgam(*arguments):
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("command", ARGUMENTS)
 def test_a_server_that_cannot_be_used_is_one_clear_error(command, url):
-    check_refusal(resurgam(command, *ARGUMENTS[command], "--store", URLS[url]()))
+    check_refusal(resurgam(*command.split(), *ARGUMENTS[command], "--store", URLS[url]()))
 
 
 @pytest.mark.usefixtures("files")

@@ -1,7 +1,7 @@
 """The documentation is executed, and names files that exist.
 
-The files of docs/changing-code.md, docs/inspecting.md, docs/moving.md and docs/tutorial.md are written and their commands
-run in order, and the output is compared. Those of docs/redis.md and docs/postgres.md are run by a shell, with a stand-in
+The files of docs/changing-code.md, docs/flows.md, docs/inspecting.md, docs/moving.md and docs/tutorial.md are written and
+their commands run in order, and the output is compared. Those of docs/redis.md and docs/postgres.md are run by a shell, with a stand-in
 for redis-cli. Each block of
 docs/workflow-api.md and docs/retention.md is a program of its own.
 """
@@ -55,12 +55,50 @@ def collapsed(text: str) -> str:
 )
 def test_the_commands_of_a_page_print_what_it_shows(steps, tmp_path):
     (tmp_path / "histories").mkdir()
+    run_steps(steps, tmp_path)
+
+
+def run_steps(steps, folder):
+    """Write the files of a page and run its commands, in order; compare what they print."""
     for file, content, command, printed in steps:
         if file:
-            (tmp_path / file).write_text(f"# {file}\n{content}")
+            (folder / file).write_text(f"# {file}\n{content}")
             continue
         expected = ".*".join(map(re.escape, collapsed(printed).split("...")))
-        assert re.search(f"^{expected}", collapsed(run(command, tmp_path)).removeprefix(". [100%] ")), command
+        assert re.search(f"^{expected}", collapsed(run(command, folder)).removeprefix(". [100%] ")), command
+
+
+FLOWS = (ROOT / "docs/flows.md").read_text()
+FLOW_STEPS = re.findall(f"{FILE}|{COMMAND}", FLOWS, re.MULTILINE)
+DEFINITION = r"`(\S+\.json)`:\n\n```json\n(.*?)```"
+
+
+def test_the_commands_about_flows_print_what_the_page_shows(tmp_path):
+    """The drawing that a command writes is the one on the page."""
+    for file, content in re.findall(DEFINITION, FLOWS, re.DOTALL):
+        (tmp_path / file).write_text(content)
+    run_steps(FLOW_STEPS, tmp_path)
+    assert (tmp_path / "flows.svg").read_text() == (ROOT / "docs/flows.svg").read_text()
+
+
+def test_every_block_and_command_about_flows_is_used():
+    files = [file for file, *_ in FLOW_STEPS if file]
+    commands = [" ".join(command.split()[1:3]) for *_, command, _ in FLOW_STEPS if command]
+    assert files == ["orders.py", "shop.py", "approval.py", "quotes.py"]
+    assert commands == [
+        *(
+            "shop.py",
+            "flow plan",
+            "flow plan",
+            "flow plan",
+            "flow show",
+            "approval.py",
+            "flow explain",
+            "approval.py Grace",
+        ),
+        *("quotes.py", "step register", "step list", "flow plan", "step remove"),
+    ]
+    assert FLOWS.count("```") == 2 * (len(files) + len(re.findall(DEFINITION, FLOWS, re.DOTALL)))
 
 
 def test_every_block_of_changing_code_is_used():

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 import msgspec
 
-from resurgam import Engine
+from resurgam import Engine, Registry
 from resurgam.cli.text import one_line
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import is_postgres, is_redis
@@ -56,6 +56,16 @@ def parse_json(context: click.Context, parameter: click.Parameter, value: str | 
     except (msgspec.DecodeError, RecursionError) as error:
         message = f"{_cut(value or '')} is not JSON: {error}; quote a string, as in '\"approve\"'"
         raise click.BadParameter(message, context, parameter) from error
+
+
+def parse_object(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, Any]:
+    """Return the fields of a JSON object; none if it is absent."""
+    parsed = {} if value is None else parse_json(context, parameter, value)
+    if not isinstance(parsed, dict):
+        raise click.BadParameter(
+            f"""{_cut(value or "")} must be a JSON object, as in '{{"order_id": "o-1"}}'""", context, parameter
+        )
+    return parsed
 
 
 def parse_arguments(context: click.Context, parameter: click.Parameter, value: str | None) -> list[Any]:
@@ -200,13 +210,15 @@ tags_option = click.option(
 )
 
 
-def call_engine(store: str, call: Callable[[Engine], Awaitable[T]], *, create: bool = False) -> T:
+def call_engine(
+    store: str, call: Callable[[Engine], Awaitable[T]], *, create: bool = False, registry: Registry | None = None
+) -> T:
     """Open an engine without a worker, and return the result of *call*; with *create* the file need not exist."""
     if not create:
         check_file(store)
 
     async def run() -> T:
-        async with Engine(store, worker=False) as engine:
+        async with Engine(store, worker=False, registry=registry) as engine:
             return await call(engine)
 
     return asyncio.run(run())

@@ -12,12 +12,13 @@ from resurgam.cli import output
 from resurgam.cli.text import one_line
 from resurgam.core import event as events
 from resurgam.core.event import Event, Failure
+from resurgam.core.flow_event import FlowStarted
 from resurgam.core.location import ROOT, Location
 
 _HEADINGS: Final = ("SEQ", "TIME", "TYPE", "LOCATION", "NAME", "VALUE")
 _VALUES: Final = (
     *("input", "result", "value", "failure", "diagnosis", "reason", "names", "signals", "winner", "size", "answer"),
-    *("removed", "state", "iteration"),
+    *("removed", "state", "iteration", "inputs", "outputs", "status"),
 )
 _IDS: Final = {
     "child_scheduled": "entity_id",
@@ -31,7 +32,7 @@ _IDS: Final = {
 }
 """The field to show of these events instead of a value: the target or the outcome."""
 
-_MOMENTS: Final = ("deadline", "next_at")
+_MOMENTS: Final = ("deadline", "next_at", "next_retry_at")
 _WIDEST: Final = 60
 """How many characters of a value a table shows; ``--json`` has all of it."""
 
@@ -104,7 +105,13 @@ def _print(entry: Event, active: Collection[int] | None) -> None:
 def _row(entry: Event, active: Collection[int] | None) -> list[str]:
     at = output.time_text(entry.at, "milliseconds")
     kept = [] if active is None else ["active" if entry.seq in active else "forgotten"]
-    return [str(entry.seq), at, entry.type, _location_text(entry), entry.name or "", _value(entry), *kept]
+    return [str(entry.seq), at, entry.type, _location_text(entry), _name(entry), _value(entry), *kept]
+
+
+def _name(entry: Event) -> str:
+    """Return the name of a call, or the attribute or the step that an event of a flow is about."""
+    about = entry.name or getattr(entry, "attribute", "") or getattr(entry, "step", "")
+    return about if isinstance(about, str) else ""  # the catalog records whole steps
 
 
 def _location_text(entry: Event) -> str:
@@ -116,6 +123,8 @@ def _location_text(entry: Event) -> str:
 
 def _value(entry: Event) -> str:
     """Return the most important value of an event, cut to fit."""
+    if isinstance(entry, FlowStarted):  # its input holds the whole plan
+        return _cut(one_line(_text(msgspec.json.decode(entry.input).get("init", {}))), _WIDEST)
     first = (_IDS[entry.type],) if entry.type in _IDS else ()
     for name in (*first, *_VALUES, *_MOMENTS):
         value = getattr(entry, name, None)

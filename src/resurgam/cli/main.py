@@ -101,6 +101,8 @@ for listed in (
     ListedCommand("resume", "control.resume", "Resume a paused workflow."),
     ListedCommand("begin", "control.begin", "Begin a scheduled workflow now."),
     ListedCommand("retry", "control.retry", "Retry a failed workflow, dead letters or a parked run."),
+    ListedCommand("flow", "flow.flow", "Plan, start, show and explain goal flows."),
+    ListedCommand("step", "step.step", "Register, update, list and remove the steps of goal flows."),
     ListedCommand("export", "transfer.export", "Export a workflow as JSON lines."),
     ListedCommand("import", "transfer.import_", "Import workflows from the file of an export."),
     ListedCommand("move", "move.move", "Move live workflows to another store."),

@@ -196,6 +196,8 @@ def _needing(plan: Plan, attribute: str) -> Sequence[str]:
 
 
 def _outcome(state: FlowState) -> Iterator[str]:
+    if not state.planned and state.status is FlowStatus.ACTIVE:
+        yield "it has no plan yet: the first worker that serves it makes one"
     if state.failure is not None:
         yield from _links(state.failure)
     if state.status is not FlowStatus.ACTIVE and not state.deactivated:

@@ -14,6 +14,7 @@ from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.explain import FlowExplanation, StepExplanation, explain, explain_plan
 from resurgam.flows.planner import Mode, Plan, plan
+from resurgam.flows.state import FlowInput, FlowState
 from support.flow_runs import Equality, FlowRun, Handler, NotNow
 from support.flow_steps import step
 
@@ -156,6 +157,14 @@ def test_an_optional_input_is_waited_for_until_its_deadline():
     finish(run, "P")
     (wait,) = of(run, "G").waits
     assert (wait.text, wait.until) == ("a value of 'o' from 'Q' (active)", moment(run.now + 2500))
+
+
+def test_a_flow_without_a_plan_says_so():
+    first = FlowRun([step("G: > r")], ["G"]).log[0]
+    bare = msgspec.structs.replace(first, input=msgspec.Raw(msgspec.json.encode(FlowInput(goals=("G",)))))
+    found = explain(FlowState([bare]), Equality(), 0)
+    assert (found.goals, found.status, found.steps) == (("G",), "active", ())
+    assert found.because == ("it has no plan yet: the first worker that serves it makes one",)
 
 
 def test_nothing_starts_in_a_paused_flow():
