@@ -24,7 +24,9 @@ ENDS = {"flow_completed", "flow_failed", "flow_cancelled", "workflow_terminated"
 def simulated(flow: RandomFlow, seed: int, **options: Any) -> FlowSimulation | None:
     """Return a flow that has started; None if it cannot be planned."""
     try:
-        return FlowSimulation(flow.steps, flow.goals, flow.init, flow.functions, seed=seed, **options)
+        return FlowSimulation(
+            flow.steps, flow.goals, flow.init, flow.functions, seed=seed, eager=bool(seed % 2), **options
+        )
     except (DefinitionError, ExpressionFailed):
         return None
 

@@ -7,7 +7,7 @@ its log. Each prefix of the log, as it is written, is folded and compared with t
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -26,12 +26,18 @@ from resurgam.flows.judge import Judge
 from resurgam.flows.state import FlowState
 from support.flow_runs import Equality, described, failure, started, watch
 
+_MOST: Final = 3000
+"""What may happen in a flow of a test before it comes to rest."""
+
 Function = Callable[..., Any]
 """What an activity does with its arguments."""
 
 
 class FlowSimulation:
-    """One flow and its surroundings. *functions* are the activities by name."""
+    """One flow and its surroundings. *functions* are the activities by name.
+
+    With *losses* workers die. With *eager* commits claim activities that they schedule, as far as the store lets them.
+    """
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class FlowSimulation:
         judge: Judge | None = None,
         metadata: Mapping[str, object] = {},
         losses: bool = True,
+        eager: bool = False,
     ) -> None:
         self.judge: Judge = judge or Equality()
         self.now = 1000
@@ -54,10 +61,10 @@ class FlowSimulation:
         self._functions = functions
         self._chance = random.Random(seed)
         self._losses = losses
+        self._eager = eager
         self._queued: dict[int, int] = {}
         self._running: dict[int, int] = {}
-        self._attempts: dict[int, int] = {}
-        self._claims: dict[int, int] = {}
+        self._deliveries: dict[int, int] = {}
         self._inbox: list[Entry] = []
         self._entries = 0
         self._folded = FlowState(self.log)
@@ -68,10 +75,12 @@ class FlowSimulation:
 
     def run(self) -> "FlowSimulation":
         """Let things happen until there is nothing left but the time; then let that pass too."""
-        while (actions := self._possible()) or self._wakes():
-            if actions:
+        for _ in range(_MOST):
+            if actions := self._possible():
                 self._chance.choice(actions)()
-        return self
+            elif not self._wakes():
+                return self
+        raise AssertionError(f"the flow does not come to rest: {self.types}")
 
     def deliver(self, event: Event) -> None:
         """Put something into the inbox."""
@@ -82,22 +91,31 @@ class FlowSimulation:
         """Let the flow take its inbox, and do what it wants."""
         inbox, self._inbox = self._inbox, []
         outcome = self._live.advance(inbox, self.now)
-        assert [entry.seq for entry in outcome.events] == [
-            *range(len(self.log) + 1, len(self.log) + len(outcome.events) + 1)
-        ]
-        for entry, seen in zip(outcome.events, self._seen, strict=True):
+        eager = self._claimed(outcome)
+        entries = [*outcome.events, *self._live.begin(eager)]
+        assert [entry.seq for entry in entries] == [*range(len(self.log) + 1, len(self.log) + len(entries) + 1)]
+        for entry, seen in zip(entries, self._seen, strict=True):
             self._record(entry)
             assert described(self._folded) == seen
         self._seen.clear()
         for request in outcome.activities:
             assert request.ref not in self.requests, "an activity is requested once"
-            self.requests[request.ref], self._queued[request.ref] = request, 1
+            self.requests[request.ref], self._deliveries[request.ref] = request, 0
+            self._queued[request.ref] = 1
+            if request.ref in eager and self._chance.random() < 0.9:
+                self._running[request.ref] = self._queued.pop(request.ref)
+                self._deliveries[request.ref] = 1
         for withdrawal in outcome.withdrawals:
             if withdrawal.ref in self._queued:
                 del self._queued[withdrawal.ref]
                 assert withdrawal.entry is not None
                 self.deliver(withdrawal.entry)
         self.outcome = outcome
+
+    def _claimed(self, outcome: Outcome) -> list[int]:
+        if not self._eager or outcome.status.terminal or self.state.paused:
+            return []
+        return [request.ref for request in outcome.activities if self._chance.random() < 0.5]
 
     def crash(self) -> None:
         """Lose the flow in memory; it goes on from its log."""
@@ -115,11 +133,11 @@ class FlowSimulation:
             self.deliver(events.ActivityCancelled(ref=ref))
             return
         self._running[ref] = attempt
-        self._claims[ref] = self._claims.get(ref, 0) + 1
-        item = self.state.item_of(ref)
-        assert item is not None
-        if not self.requests[ref].outlives:
-            self.deliver(fe.WorkStarted(item=ref, step=item.step, attempt=self._claims[ref]))
+        self._deliveries[ref] += 1
+        starts = self.requests[ref].starts
+        if starts is not None:
+            assert isinstance(starts, fe.WorkStarted)
+            self.deliver(msgspec.structs.replace(starts, attempt=self._deliveries[ref]))
 
     def finish(self, ref: int) -> None:
         """Let an attempt come to its end."""
@@ -137,7 +155,7 @@ class FlowSimulation:
             else:
                 again = {"attempt": attempt, "next_at": self.now + pause, "failure": failure(error)}
                 self.deliver(events.ActivityRetryScheduled(ref=ref, **again))
-                self._queued[ref] = attempt + 1
+                self._queued[ref], self._deliveries[ref] = attempt + 1, 0
         else:
             self.deliver(events.ActivityCompleted(ref=ref, attempt=attempt, result=Raw(msgspec.json.encode(result))))
 
@@ -177,7 +195,7 @@ class FlowSimulation:
         if self._inbox or (self.outcome.status.terminal and not self.state.deactivated and not actions):
             actions += [self.advance, self.advance, self.crash, self.lose_commit]
         if self._losses:
-            actions += [of(self.lose, ref) for ref in self._running if self._claims[ref] < 3]
+            actions += [of(self.lose, ref) for ref in self._running if self._deliveries[ref] < 3]
         return actions
 
     def _wakes(self) -> bool:

@@ -83,7 +83,7 @@ def test_a_permanent_error_is_not_retried(seed: int) -> None:
 
 @every_order
 def test_every_attempt_is_recorded_once_and_a_lost_one_too(seed: int) -> None:
-    run = FlowSimulation([each(2)], ["E"], {"v": [["a", "b", "c"]]}, {"E": fails_at()}, seed=seed).run()
+    run = FlowSimulation([each(2)], ["E"], {"v": [["a", "b", "c"]]}, {"E": fails_at()}, seed=seed, eager=True).run()
     for number in (1, 2, 3):
         attempts = [entry.attempt for entry in entries(run, fe.WorkStarted) if entry.item == number]
         lost = [entry for entry in entries(run, fe.WorkNotCompleted) if entry.ref == number]
