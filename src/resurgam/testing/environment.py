@@ -15,6 +15,7 @@ from resurgam.runtime.definitions.definition import Activity, Workflow, Workflow
 from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
+from resurgam.testing.order import Order
 
 if TYPE_CHECKING:
     from resurgam.client.flows import Goal
@@ -41,6 +42,9 @@ class Environment:
 
     Virtual time moves only in `advance` and `finish`. An activity that waits for something real (a socket, a thread)
     gets *patience* real seconds without progress before virtual time moves past it, and more on a busy machine.
+
+    With *seed*, the activities that could run at the same time run one after the other, each when all others wait, in an
+    order that the seed decides. A test that holds for some seeds does not depend on which result arrives first.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Environment:
         registry: Registry | None = None,
         clock: ManualClock | None = None,
         patience: float = 0.2,
+        seed: int | None = None,
         **options: Any,
     ) -> None:
         self.clock = clock or ManualClock()
@@ -57,6 +62,9 @@ class Environment:
         # Looks, not seconds: where threads wait long for a processor, so does the loop between two looks.
         self._looks = patience / _LOOK
         self._stalled_at = -1
+        self._order = None if seed is None else Order(seed)
+        for activity in list(self._registry.activities) if seed is not None else ():
+            self._replace(activity, activity.function)
 
         if isinstance(store, str):
             # Long leases, so that time need not stop at every renewal while an activity waits.
@@ -91,7 +99,11 @@ class Environment:
             if not hasattr(activity, STEP_MARK):
                 raise TypeError(f"mock() takes an activity, its name, or a function with @step, got {activity!r}")
             activity = str(getattr(activity, STEP_MARK).id)
-        self._registry.replace(activity, calls or _constant(returns, raises))
+        self._replace(activity, calls or _constant(returns, raises))
+
+    def _replace(self, activity: Activity[..., Any] | str, function: Callable[..., object] | None) -> None:
+        if function is not None:
+            self._registry.replace(activity, function if self._order is None else self._order.hold(function))
 
     @overload
     async def start(
@@ -188,18 +200,30 @@ class Environment:
 
     async def settle(self) -> None:
         """Wait until the engine has done everything that is possible without time passing."""
+        await self._settle()
+        while self._order is not None and self._order.release():
+            await self._settle()
+
+    async def _settle(self) -> None:
         quiet, progress, looks = 0, -1, 0
         while quiet < _QUIET_ITERATIONS:
             # First yield without waiting at all; only an activity that waits for something real needs real time.
-            await asyncio.sleep(_LOOK if progress == self.engine.progress and self.engine.busy else 0)
+            held = self._is_held(progress)
+            await asyncio.sleep(_LOOK if progress == self.engine.progress and self.engine.busy and not held else 0)
             looks += 1
-            quiet = quiet + 1 if self.engine.resting or self._stalled_at == self.engine.progress else 0
+            stalled = self._stalled_at == self.engine.progress
+            quiet = quiet + 1 if self.engine.resting or stalled or held else 0
             if progress != self.engine.progress:
                 progress, looks = self.engine.progress, 0
 
             elif self.engine.busy and looks > self._looks:
                 # Work without progress until now waits for virtual time; do not wait for it in real time again.
                 self._stalled_at = progress
+
+    def _is_held(self, progress: int) -> bool:
+        """Whether all that the engine does is to wait for activities that are held back."""
+        waiting = 0 if self._order is None else self._order.waiting
+        return 0 < waiting == self.engine.busy and progress == self.engine.progress
 
 
 def _constant(value: object, error: BaseException | None) -> Callable[..., object]:

@@ -213,3 +213,51 @@ def test_a_manual_clock_makes_due_calls_in_order_and_no_cancelled_ones():
     assert calls == [("a", 10), ("b", 20)]
     assert clock.now() == 30
     assert clock.next_due() is None
+
+
+async def arrivals(seed: int | None) -> list[int]:
+    """Return the order in which a workflow gets the results of three activities that run at the same time."""
+    own, seen = Registry(), []
+
+    @own.activity
+    async def number(n: int) -> None:
+        seen.append(n)
+
+    @own.workflow
+    async def gathering(ctx: Context) -> int:
+        await asyncio.gather(*(ctx.activity(number, n) for n in range(3)))
+        await ctx.activity(number, 3)
+        return 4
+
+    async with Environment(registry=own, seed=seed) as env:
+        handle = await env.start(gathering)
+        assert await env.finish(handle.result()) == 4
+    return seen
+
+
+async def test_a_seed_decides_which_activity_completes_first():
+    orders = {tuple(await arrivals(seed)) for seed in range(20)}
+
+    assert all(sorted(order[:3]) == [0, 1, 2] and order[3] == 3 for order in orders)
+    assert len(orders) == 6
+    assert await arrivals(7) == await arrivals(7)
+    assert await arrivals(None) == [0, 1, 2, 3]
+
+
+async def test_a_seed_orders_mocks_and_retries_too():
+    own = Registry()
+
+    @own.activity(retry=RetryPolicy(max_attempts=3, jitter=0))
+    def shaky() -> str:
+        raise ValueError("not yet")
+
+    @own.workflow
+    async def two(ctx: Context) -> list[str]:
+        return list(await asyncio.gather(ctx.activity(shaky), ctx.activity(shaky)))
+
+    for seed in range(3):
+        calls = itertools.count()
+        async with Environment(registry=own, seed=seed) as env:
+            env.mock(shaky, calls=lambda calls=calls: "done" if next(calls) > 1 else shaky())
+            handle = await env.start(two)
+            assert await env.finish(handle.result()) == ["done", "done"]
