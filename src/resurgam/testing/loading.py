@@ -1,6 +1,6 @@
 """Load the instances of a simulation: workflows by their code, flows by the plan in their log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from resurgam.core.brain import Brain, LiveInstance
@@ -8,7 +8,10 @@ from resurgam.core.event import Started
 from resurgam.core.flow_event import FLOW
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.flows.brain import FlowBrain
+from resurgam.flows.catalog import Catalog
 from resurgam.flows.expressions import Expressions
+from resurgam.flows.steps import step_of, steps_in
+from resurgam.flows.validate import validate
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
@@ -16,13 +19,25 @@ from resurgam.runtime.registry import Registry
 from resurgam.testing.simulated_store import StoredExecution
 
 
-class Loader:
-    """Build what advances an instance of a simulation: *workflow* is the simulated one, the others are in *registry*."""
+def catalog_of(registry: Registry, others: Iterable[object] = ()) -> Catalog:
+    """Return a catalog with the functions of a registry that are steps, and with other steps."""
+    catalog, judge = Catalog(), Expressions()
+    for definition in (*steps_in(registry), *map(step_of, others)):
+        validate(definition, judge)
+        catalog = catalog.put(definition)
+    return catalog
 
-    def __init__(self, workflow: Workflow[..., Any] | None, registry: Registry) -> None:
+
+class Loader:
+    """Build what advances an instance of a simulation: *workflow* is the simulated one, the others are in *registry*.
+
+    Flows that workflows start are planned from *catalog*.
+    """
+
+    def __init__(self, workflow: Workflow[..., Any] | None, registry: Registry, catalog: Catalog) -> None:
         self._workflow = workflow
         self._registry = registry
-        self._flows: Brain = FlowBrain(Expressions())
+        self._flows: Brain = FlowBrain(Expressions(), catalog=catalog)
 
     def knows(self, started: Started) -> bool:
         """Whether an instance can be advanced here."""

@@ -11,7 +11,7 @@ class Order:
     """Hold back activities before they run, and let them go one at a time."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 -- an order, no secret
+        self._chance = random.Random(seed)
         self._waiting: list[asyncio.Future[None]] = []
 
     @property

@@ -43,6 +43,7 @@ class Work:
     rule: RetryRule | None
     attempt: int
     due: int
+    starts: fe.WorkStarted | None = None
 
 
 @dataclass
@@ -137,7 +138,7 @@ class StoredExecution:
     def _work(self, request: ActivityRequest) -> Work:
         retries = self.retries(request.ref)
         due = max(retries, default=0)
-        return Work(request.ref, request.name, request.input, request.retry, len(retries) + 1, due)
+        return Work(request.ref, request.name, request.input, request.retry, len(retries) + 1, due, request.starts)
 
     def retries(self, ref: int) -> list[int]:
         """Return for each failed attempt at an activity when the next may begin."""

@@ -25,13 +25,15 @@ from resurgam.core.failure import capture
 from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.scripts import SCRIPT
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.attempt import run_attempt
 from resurgam.testing.clock import START
 from resurgam.testing.crash_points import cut_outcome, depends_on_memory, is_impossible_cut
-from resurgam.testing.loading import Loader
+from resurgam.testing.loading import Loader, catalog_of
 from resurgam.testing.rebuild import rebuild_store, unsent
 from resurgam.testing.simulated_store import SimulatedStore, StoredExecution, Work
 
@@ -146,7 +148,7 @@ class Simulation:
     *mocks* replace the functions of activities by a value, an exception or a callable. *messages* are sent to the
     workflow in their order, at moments that the chooser picks; they cannot be repeated after a crash, so those that
     *log* already holds are skipped. *promises* are settled by name, with a value or an exception. Children run if
-    *registry* has their workflows.
+    *registry* has their workflows, and flows if *catalog* has their steps, by default those of *registry*.
 
     *log* is what a store would read, without the entries that a loop has forgotten; `as_of` returns an earlier state of
     it. With *keep*, `points` has a copy of the store after every entry of every execution.
@@ -164,6 +166,7 @@ class Simulation:
         messages: Sequence[events.Event] = (),
         promises: Mapping[str, object] | None = None,
         registry: Registry = default_registry,
+        catalog: Catalog | None = None,
     ) -> None:
         self.workflow = workflow
         self.choices: list[Key] = []
@@ -173,7 +176,8 @@ class Simulation:
         self._mocks, self._promises = dict(mocks or {}), {} if promises is None else promises
         self._messages = list(messages)
         self._registry = registry
-        self._loader = Loader(workflow if isinstance(workflow, Workflow) else None, registry)
+        own = workflow if isinstance(workflow, Workflow) else None
+        self._loader = Loader(own, registry, catalog_of(registry) if catalog is None else catalog)
         self._live: dict[str, LiveInstance] = {}
         self._keep = keep
         if at is not None:
@@ -349,7 +353,10 @@ class Simulation:
     async def _perform(self, execution: StoredExecution, work: Work) -> None:
         self.store.clock = max(self.store.clock, work.due)
         self.performed_by.append((execution.started.execution_id, work.ref))
-        activity = self._registry.activities.find(work.name)
+        if work.starts is not None:
+            begun = msgspec.structs.replace(work.starts, at=self.store.clock, attempt=work.attempt)
+            execution.unread.add(self.store.put(execution, begun))
+        activity = SCRIPT if work.name == SCRIPT.name else self._registry.activities.find(work.name)
         mock = self._mocks.get(activity.name, activity.function)
         answer = await run_attempt(activity, mock, work, self.store.clock)
         if execution.status.terminal:

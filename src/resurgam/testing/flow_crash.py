@@ -1,0 +1,78 @@
+"""Kill a simulated flow after everything that it records, resume it, and assert that it has the same outcome."""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core import flow_event as fe
+from resurgam.core.codec import codec_for
+from resurgam.flows import model as m
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.expressions import Expressions
+from resurgam.flows.planner import check_given, plan
+from resurgam.flows.state import FlowInput
+from resurgam.flows.steps import step_of
+from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Activity
+from resurgam.runtime.registry import Registry, default_registry
+from resurgam.testing.clock import START
+from resurgam.testing.crash import Crashes, sweep
+from resurgam.testing.loading import catalog_of
+from resurgam.testing.simulation import Point, Simulation
+
+Goal: TypeAlias = str | m.Step | Callable[..., Any]
+_ANY = codec_for(Any)
+
+
+async def crash_flow_everywhere(
+    goals: Sequence[Goal],
+    init: Mapping[str, object] | None = None,
+    *,
+    steps: Iterable[object] = (),
+    mocks: Mapping[Activity[..., Any] | str, object] | None = None,
+    messages: Sequence[events.Event] = (),
+    seed: int | None = None,
+    registry: Registry = default_registry,
+) -> Crashes:
+    """Run a flow once undisturbed, then kill it after every commit and resume it.
+
+    The flow and its children are killed together. Raise `AssertionError` if a resumed flow has another outcome, if its
+    steps become something else, or if completed work is repeated.
+
+    The steps are the functions of *registry* with ``@step``, and *steps*: those that are scripts, flows or workflows.
+    *mocks* replace functions by a value, an exception or a callable. *messages* are cancel requests and the like. *seed*
+    decides the order in which work completes; without it, work completes in the order in which it was started.
+    """
+    catalog = catalog_of(registry, steps)
+    started = _started(catalog, goals, init or {})
+    named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}
+
+    def simulation(at: Point | None) -> Simulation:
+        chooser = None if seed is None else random.Random(seed)
+        options: dict[str, Any] = {"mocks": named, "messages": messages, "registry": registry, "chooser": chooser}
+        return Simulation(started, at=at, keep=at is None, catalog=catalog, **options)
+
+    return await sweep(simulation)
+
+
+def _started(catalog: Catalog, goals: Sequence[Goal], init: Mapping[str, object]) -> fe.FlowStarted:
+    """Return the first entry of a simulated flow."""
+    written = {name: Raw(_ANY.encode(value, f"init[{name!r}]")) for name, value in init.items()}
+    given = {name: (msgspec.json.decode(value),) for name, value in written.items()}
+    ids = [goal if isinstance(goal, str) else step_of(goal).id for goal in goals]
+    made = plan(catalog, ids, given, "strict", Expressions().matches)
+    check_given(made)
+    return fe.FlowStarted(
+        seq=1,
+        at=START,
+        name=fe.flow_name(made.goals),
+        queue=DEFAULT_QUEUE,
+        entity_id="simulated",
+        execution_id="execution-1",
+        run_id="run-1",
+        tree_id="run-1",
+        input=Raw(msgspec.json.encode(FlowInput(made, {name: (value,) for name, value in written.items()}))),
+    )
