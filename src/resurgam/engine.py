@@ -228,6 +228,11 @@ class Engine:
         return 0 if self._worker is None else self._worker.busy
 
     @property
+    def running(self) -> int:
+        """How many activities this engine's worker runs."""
+        return 0 if self._worker is None else self._worker.running
+
+    @property
     def progress(self) -> int:
         """A counter of claims and of completed work."""
         return 0 if self._worker is None else self._worker.progress

@@ -1,4 +1,4 @@
-"""Test workflows: virtual time, replay of recorded histories, crashes at every point.
+"""Test workflows and flows: virtual time, replay of recorded histories, crashes at every point.
 
 `resurgam.testing.contract` is the suite that every store must pass.
 """
@@ -6,6 +6,7 @@
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.crash import Crashes, crash_everywhere
 from resurgam.testing.environment import Environment
+from resurgam.testing.flow_crash import crash_flow_everywhere
 from resurgam.testing.recorded import Recorded, histories, recorded_histories
 from resurgam.testing.replay import Report, replay
 from resurgam.testing.simulation import Simulation
@@ -18,6 +19,7 @@ __all__ = [
     "Report",
     "Simulation",
     "crash_everywhere",
+    "crash_flow_everywhere",
     "histories",
     "recorded_histories",
     "replay",

@@ -208,11 +208,10 @@ class Environment:
         quiet, progress, looks = 0, -1, 0
         while quiet < _QUIET_ITERATIONS:
             # First yield without waiting at all; only an activity that waits for something real needs real time.
-            held = self._is_held(progress)
-            await asyncio.sleep(_LOOK if progress == self.engine.progress and self.engine.busy and not held else 0)
+            await asyncio.sleep(_LOOK if progress == self.engine.progress and self.engine.busy else 0)
             looks += 1
             stalled = self._stalled_at == self.engine.progress
-            quiet = quiet + 1 if self.engine.resting or stalled or held else 0
+            quiet = quiet + 1 if self.engine.resting or stalled or self._is_held(progress) else 0
             if progress != self.engine.progress:
                 progress, looks = self.engine.progress, 0
 
@@ -221,9 +220,9 @@ class Environment:
                 self._stalled_at = progress
 
     def _is_held(self, progress: int) -> bool:
-        """Whether all that the engine does is to wait for activities that are held back."""
+        """Whether all activities that run are held back, and nothing else happens."""
         waiting = 0 if self._order is None else self._order.waiting
-        return 0 < waiting == self.engine.busy and progress == self.engine.progress
+        return 0 < waiting == self.engine.running and progress == self.engine.progress
 
 
 def _constant(value: object, error: BaseException | None) -> Callable[..., object]:

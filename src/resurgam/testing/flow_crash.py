@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -21,10 +21,23 @@ from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.clock import START
 from resurgam.testing.crash import Crashes, sweep
 from resurgam.testing.loading import catalog_of
-from resurgam.testing.simulation import Point, Simulation
+from resurgam.testing.simulation import Chooser, First, Key, Point, Possibility, Simulation
 
 Goal: TypeAlias = str | m.Step | Callable[..., Any]
+T = TypeVar("T")
 _ANY = codec_for(Any)
+
+
+class _Onwards:
+    """A chooser that repeats the choices of another simulation as far as they are possible."""
+
+    def __init__(self, choices: Sequence[Key]) -> None:
+        self._remaining = iter(choices)
+
+    def choice(self, seq: Sequence[T], /) -> T:
+        """Pick the recorded choice, or else the first."""
+        key = next(self._remaining, None)
+        return next((one for one in seq if isinstance(one, Possibility) and one.key == key), seq[0])
 
 
 async def crash_flow_everywhere(
@@ -50,10 +63,17 @@ async def crash_flow_everywhere(
     started = _started(catalog, goals, init or {})
     named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}
 
+    undisturbed: list[Simulation] = []
+
     def simulation(at: Point | None) -> Simulation:
-        chooser = None if seed is None else random.Random(seed)
+        chooser: Chooser = First() if seed is None else random.Random(seed)
+        if at is not None:
+            # What happened afterwards happens again, so that everything must become the same.
+            chooser = _Onwards(undisturbed[0].choices[at.choices :])
         options: dict[str, Any] = {"mocks": named, "messages": messages, "registry": registry, "chooser": chooser}
-        return Simulation(started, at=at, keep=at is None, catalog=catalog, **options)
+        made = Simulation(started, at=at, keep=at is None, catalog=catalog, **options)
+        undisturbed.append(made)
+        return made
 
     return await sweep(simulation)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
-from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
+from resurgam.core.identity import entity_of
 from resurgam.core.outcome import (
     ActivityRequest,
     ChildRequest,
@@ -22,7 +22,6 @@ from resurgam.core.outcome import (
     Publication,
     Succession,
 )
-from resurgam.core.retry import RetryRule
 from resurgam.core.state import ENDS, Status
 from resurgam.store.rules import answer_child, child_started, is_addressed, kept_answer, ran_for, settlement
 
@@ -37,13 +36,14 @@ _RETRIED = (events.ActivityRetryScheduled, fe.WorkNotCompleted, fe.CompRetrySche
 class Work:
     """An activity that waits for an answer. Its next *attempt* may begin at *due*."""
 
-    ref: int
-    name: str
-    input: Raw
-    rule: RetryRule | None
-    attempt: int
-    due: int
-    starts: fe.WorkStarted | None = None
+    request: ActivityRequest
+    attempt: int = 1
+    due: int = 0
+
+    @property
+    def ref(self) -> int:
+        """The command that scheduled it, or the number of the work item."""
+        return self.request.ref
 
 
 @dataclass
@@ -133,12 +133,11 @@ class StoredExecution:
         if self.is_flow:
             return list(self.requests.values())
         commands = (entry for entry in self.log if isinstance(entry, events.ActivityScheduled))
-        return [self.requests.get(one.seq) or _request_of(one) for one in commands]
+        return [self.requests.get(one.seq) or _request_of(one, self.started.run_id) for one in commands]
 
     def _work(self, request: ActivityRequest) -> Work:
         retries = self.retries(request.ref)
-        due = max(retries, default=0)
-        return Work(request.ref, request.name, request.input, request.retry, len(retries) + 1, due, request.starts)
+        return Work(request, len(retries) + 1, max(retries, default=0))
 
     def retries(self, ref: int) -> list[int]:
         """Return for each failed attempt at an activity when the next may begin."""
@@ -156,10 +155,16 @@ class StoredExecution:
         return found
 
 
-def _request_of(command: events.ActivityScheduled) -> ActivityRequest:
+def _request_of(command: events.ActivityScheduled, run_id: str) -> ActivityRequest:
     """Return the request of a command that an earlier simulation has made: its policy is that of the activity."""
+    entity_id = entity_of(run_id, command.location)
     return ActivityRequest(
-        ref=command.seq, name=command.name, queue=command.queue, input=command.input, entity_id="", retry=None
+        ref=command.seq,
+        name=command.name,
+        queue=command.queue,
+        input=command.input,
+        entity_id=entity_id,
+        retry=None,
     )
 
 

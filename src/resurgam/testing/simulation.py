@@ -353,12 +353,13 @@ class Simulation:
     async def _perform(self, execution: StoredExecution, work: Work) -> None:
         self.store.clock = max(self.store.clock, work.due)
         self.performed_by.append((execution.started.execution_id, work.ref))
-        if work.starts is not None:
-            begun = msgspec.structs.replace(work.starts, at=self.store.clock, attempt=work.attempt)
+        request, started = work.request, execution.started
+        if request.starts is not None:
+            begun = msgspec.structs.replace(request.starts, at=self.store.clock, attempt=work.attempt)
             execution.unread.add(self.store.put(execution, begun))
-        activity = SCRIPT if work.name == SCRIPT.name else self._registry.activities.find(work.name)
+        activity = SCRIPT if request.name == SCRIPT.name else self._registry.activities.find(request.name)
         mock = self._mocks.get(activity.name, activity.function)
-        answer = await run_attempt(activity, mock, work, self.store.clock)
+        answer = await run_attempt(activity, mock, work, self.store.clock, started.entity_id)
         if execution.status.terminal:
             self.store.put(execution, answer)
             await self._record_late_results()

@@ -98,6 +98,11 @@ class Worker:
         return len(self._instances) + len(self._slots) + len(self._queries)
 
     @property
+    def running(self) -> int:
+        """The number of activities that run."""
+        return len(self._slots)
+
+    @property
     def resting(self) -> bool:
         """Whether nothing is being served and there was nothing to claim."""
         return self._resting and not self.busy

@@ -5,6 +5,7 @@ from msgspec import Raw
 
 from resurgam import NonRetryable, Registry, RetryAfter
 from resurgam.core import event as events
+from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.testing.attempt import run_attempt
 from resurgam.testing.simulated_store import Work
@@ -18,7 +19,10 @@ async def price(order: int) -> int:
 
 
 def work(input: bytes = b"[1]", rule: RetryRule | None = None) -> Work:
-    return Work(ref=2, name="price", input=Raw(input), rule=rule, attempt=1, due=0)
+    request = ActivityRequest(
+        ref=2, name="price", queue="default", input=Raw(input), entity_id="run/1", retry=rule or RetryRule()
+    )
+    return Work(request)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,17 @@ async def test_what_may_succeed_later_is_tried_again(error):
 
     assert isinstance(answer, events.ActivityRetryScheduled)
     assert answer.next_at == (7000 if isinstance(error, RetryAfter) else 1000)
+
+
+async def test_an_attempt_knows_itself():
+    def shown(order: int) -> int:
+        info = registry.activity.info()
+        assert (info.name, info.workflow_id, info.idempotency_key) == ("price", "order-1", "run/1")
+        registry.activity.heartbeat("still here")
+        assert not registry.activity.cancelled()
+        return info.attempt
+
+    answer = await run_attempt(price, shown, work(), 0, "order-1")
+
+    assert isinstance(answer, events.ActivityCompleted)
+    assert answer.result == Raw(b"1")
