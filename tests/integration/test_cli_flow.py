@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner, Result
 
-from resurgam import Engine, Registry
+from resurgam import Engine, Registry, RetryPolicy
 from resurgam.cli.main import main
 from resurgam.flows import StepDecorator
 from support.limits import HANGS
@@ -41,6 +41,12 @@ def price(items: list[str]) -> int:
 def receipt(customer: str, price: int, voucher: str = "none") -> str:
     """Charge the customer"""
     return f"{price} from {customer}"
+
+
+@step(retry=RetryPolicy(max_attempts=1))
+def refund(receipt: str) -> str:
+    """Pay back"""
+    raise ValueError("no\nmoney")
 
 
 VAT = {
@@ -173,7 +179,7 @@ def test_a_plan_is_drawn_to_a_file(catalog, tmp_path):
         (["plan"], "Missing argument 'GOAL...' (see resurgam flow plan --help)"),
         (["plan", "price", "--init", "[1]"], "'[1]' must be a JSON object, as in '{\"order_id\": \"o-1\"}'"),
         (["plan", "price", "--init", "{"], "is not JSON"),
-        (["start", "receipt"], "'order_id'"),
+        (["start", "receipt"], "required inputs not provided: order_id"),
         (["start", "price", "--timeout", "1"], "--timeout needs --wait"),
         (["show", "x"], "'x'"),
         (["explain", "x"], "'x'"),
@@ -231,6 +237,18 @@ def test_a_flow_is_waited_for(catalog):
     serve(catalog, "f-1")
     again = lines("flow", "start", "price", "--init", '{"items": []}', "--id", "f-1", "--wait")
     assert again[1:] == ['{"price":1200}']
+
+
+def test_a_failed_flow_is_one_clear_line_for_who_waits(catalog):
+    failing = ("flow", "start", "refund", "--init", '{"receipt": "r"}', "--id", "f-1")
+    ok(*failing)
+    serve(catalog, "f-1")
+    done = resurgam(*failing, "--wait")
+    assert (done.exit_code, done.stdout.count("\n"), done.stderr.count("\n")) == (1, 1, 1)
+    assert "no money" in done.stderr
+    page = lines("flow", "explain", "f-1")
+    start = page.index("refund (goal): failed")
+    assert page[start + 1 : start + 3] == ["in the plan: it is a goal", "ValueError: no money"]
 
 
 def test_a_waiting_flow_is_explained(catalog):
@@ -321,7 +339,7 @@ def test_what_a_list_prints_can_be_registered_elsewhere(catalog, tmp_path):
     write(tmp_path, "steps.json", ok("step", "list", "--json"))
     elsewhere = ("--store", f"sqlite:///{tmp_path}/other.db")
     assert ok("step", "register", "steps.json", *elsewhere).splitlines() == [
-        *("registered order", "registered price", "registered receipt")
+        *("registered order", "registered price", "registered receipt", "registered refund")
     ]
     assert ok("step", "list", "--json", *elsewhere) == ok("step", "list", "--json")
 

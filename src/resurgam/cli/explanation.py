@@ -20,6 +20,7 @@ from resurgam.flows.explain import (
     PlanExplanation,
     StepExplanation,
     Wait,
+    in_order,
 )
 from resurgam.flows.state import FlowState, StepState, WorkStatus
 
@@ -52,7 +53,7 @@ def show_flow(state: FlowState, found: Description, *, as_json: bool) -> None:
     output.table(None, [row for row in _flow_rows(state, found) if row[1]])
     if state.steps:
         click.echo()
-        rows = [[step_id, *_step_cells(state, step_id, step)] for step_id, step in state.steps.items()]
+        rows = [[step_id, *_step_cells(state, step_id, step)] for step_id, step in in_order(state.plan, state.steps)]
         output.table(("STEP", "STATUS", "WORK", "STARTED", "ENDED"), rows)
     provided = [(name, one) for name, values in sorted(state.attributes.items()) for one in values]
     if provided:

@@ -52,10 +52,10 @@ def flow() -> None:
 def plan(
     *, store: str, as_json: bool, goals: tuple[str, ...], init: dict[str, Any], strict: bool, svg: Path | None
 ) -> None:
-    """Show the plan that leads to the steps GOAL, without starting anything.
+    """Show the plan that leads to the steps GOAL.
 
-    For each step it says why it is in the plan, or why it is left out; attributes that must be given and are not are
-    listed.
+    Nothing is started. For each step it says why it is in the plan, or why it is left out; attributes that must be given
+    and are not are listed.
     """
     mode: Mode = "strict" if strict else "preview"
     made = call_engine(store, lambda engine: engine.plan(list(goals), init, mode=mode), registry=Registry())
@@ -122,7 +122,10 @@ def start(  # noqa: PLR0913 -- each is an option of the command line
 @click.argument("id", callback=check_text)
 @with_store
 def show(*, store: str, as_json: bool, id: str) -> None:
-    """Show the flow ID: its status and result, its steps, and its attributes with the steps that provided them."""
+    """Show the steps and attributes of the flow ID.
+
+    With its status and result, how far each step is, and which step provided each value.
+    """
     state, found = call_engine(store, lambda engine: _read(engine, id))
     explanation.show_flow(state, found, as_json=as_json)
 
@@ -131,9 +134,10 @@ def show(*, store: str, as_json: bool, id: str) -> None:
 @click.argument("id", callback=check_text)
 @with_store
 def explain(*, store: str, as_json: bool, id: str) -> None:
-    """Explain the flow ID: for each step why it is in the plan, left out, skipped, failed or waiting, and for what.
+    """Explain what the steps of the flow ID did or wait for.
 
-    Then it lists which step provided each attribute.
+    For each step it says why it is in the plan, left out, skipped, failed or waiting, and for what until when. Then it
+    lists which step provided each attribute.
     """
     state, found = call_engine(store, lambda engine: _read(engine, id))
     explained = explain_flow(state, Expressions(), SystemClock().now())

@@ -26,10 +26,11 @@ def step() -> None:
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, callback=check_text)
 @with_store
 def register(*, store: str, as_json: bool, sources: tuple[str, ...]) -> None:
-    """Register steps in the catalog; a step that is there already, and is the same, stays.
+    """Register steps in the catalog.
 
-    SOURCE is a JSON file (one definition, or a list of them), or a module with @step, as shop.py or shop.orders. Each
-    step is registered by itself: an error names the one that was refused, and those before it are registered.
+    SOURCE is a JSON file (one definition, or a list of them), or a module with @step, as shop.py or shop.orders. A step
+    that is there already, and is the same, stays. Each is registered by itself: an error names the one that was refused,
+    and those before it are registered.
     """
     _change(store, sources, _register, ("registered", "is registered already"), as_json=as_json)
 
@@ -38,9 +39,9 @@ def register(*, store: str, as_json: bool, sources: tuple[str, ...]) -> None:
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, callback=check_text)
 @with_store
 def update(*, store: str, as_json: bool, sources: tuple[str, ...]) -> None:
-    """Replace the definitions of registered steps. Flows that have started keep the ones they were planned with.
+    """Replace the definitions of registered steps.
 
-    SOURCE is a JSON file (one definition, or a list of them), or a module with @step, as shop.py or shop.orders.
+    Flows that have started keep the ones they were planned with. SOURCE is a JSON file (one definition, or a list of them), or a module with @step, as shop.py or shop.orders.
     """
     _change(store, sources, Engine.update_step, ("updated", "is unchanged"), as_json=as_json)
 
@@ -100,7 +101,10 @@ def _row(one: Step) -> list[str]:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=check_text)
 @with_store
 def remove(*, store: str, as_json: bool, ids: tuple[str, ...]) -> None:
-    """Remove steps from the catalog. Flows that have started keep them; steps that need their outputs stay."""
+    """Remove steps from the catalog.
+
+    Flows that have started keep them; steps that need their outputs stay.
+    """
 
     async def remove_all(engine: Engine) -> None:
         for step_id in ids:

@@ -95,7 +95,7 @@ def explain_plan(plan: Plan) -> PlanExplanation:
             goal=step_id in plan.goals,
             why=tuple(_inclusion(plan, step_id)),
         )
-        for step_id, step in _in_order(plan, plan.steps)
+        for step_id, step in in_order(plan, plan.steps)
     ]
     return PlanExplanation(
         goals=plan.goals,
@@ -122,7 +122,7 @@ def explain(state: FlowState, judge: Judge, now: int) -> FlowExplanation:
             because=tuple(view.because(step_id)),
             waits=tuple(view.waits(step_id)),
         )
-        for step_id, step in _in_order(plan, state.steps)
+        for step_id, step in in_order(plan, state.steps)
     ]
     return FlowExplanation(
         goals=plan.goals,
@@ -154,7 +154,7 @@ def levels_of(plan: Plan) -> Mapping[str, int]:
     return levels
 
 
-def _in_order(plan: Plan, steps: Mapping[str, T]) -> Sequence[tuple[str, T]]:
+def in_order(plan: Plan, steps: Mapping[str, T]) -> Sequence[tuple[str, T]]:
     """Return the steps of a plan in an order in which they could run."""
     levels = levels_of(plan)
     return sorted(steps.items(), key=lambda item: (levels[item[0]], item[0]))
