@@ -7,7 +7,7 @@ import pytest
 from resurgam.core import flow_event as fe
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound, StoreError
 from resurgam.engine import Engine
-from resurgam.flows import ScriptStep, StepDecorator
+from resurgam.flows import FlowStep, ScriptStep, StepDecorator
 from resurgam.flows import model as m
 from resurgam.flows.stored_catalog import CatalogReader
 from resurgam.runtime.context.context import Context
@@ -145,6 +145,13 @@ async def test_a_step_that_needs_its_own_output_is_refused(engines: Engines) -> 
         await engine.register_step(DOUBLE)
         with pytest.raises(DefinitionError, match="step 'halve' needs its own output: halve -> double -> halve"):
             await engine.register_step(ScriptStep("halve", "return {n = 1}", inputs=["twice"], outputs=["n"]))
+
+
+async def test_a_flow_step_that_contains_itself_is_refused(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(FlowStep("inner", ["outer"]))
+        with pytest.raises(DefinitionError, match="step 'outer' is a goal of its own flow: outer -> inner -> outer"):
+            await engine.register_step(FlowStep("outer", ["inner"]))
 
 
 async def test_a_service_is_refused_as_long_as_no_worker_can_call_it(engines: Engines) -> None:

@@ -9,6 +9,7 @@ from resurgam.core.errors import (
     AlreadyExists,
     DefinitionError,
     NotFound,
+    ResultTimeout,
     SerializationError,
     StoreError,
     WorkflowCancelled,
@@ -24,7 +25,7 @@ from resurgam.runtime.registry import Registry
 from resurgam.store.move.move import Move
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.environment import Environment
-from support.engines import Engines, types_of
+from support.engines import Engines, slip_in, types_of
 from support.order_flow import Shop
 
 GIVEN = {"order_id": "o-1"}
@@ -354,6 +355,70 @@ async def test_a_move_leaves_the_catalog_if_the_target_has_one(engines: Engines)
             assert await source.inspector.get("catalog") is not None
             shop.may_price.set()
             assert await env.finish(env.handle("f").result()) == RESULT
+
+
+async def test_messages_to_code_are_refused_by_flows_which_have_none(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.start_flow(["shipment"], GIVEN, id="f")
+        for handle in (flow, env.handle("f")):
+            with pytest.raises(
+                StoreError, match="'f' is a flow, which takes no signals: only the code of a workflow does"
+            ):
+                await handle.signal("go")
+            with pytest.raises(StoreError, match="'f' is a flow, which takes no queries"):
+                await handle.query("total")
+            with pytest.raises(StoreError, match="'f' is a flow, which takes no updates"):
+                await handle.update("add")
+        await slip_in(env, flow, "go", 1)  # as a workflow does
+        shop.may_price.set()
+        assert await env.finish(flow.result()) == RESULT
+        assert "signal_received" not in await types_of(flow)
+
+
+async def test_a_workflow_does_not_take_over_the_id_of_a_flow(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+
+    @shop.registry.workflow
+    async def work(ctx: Context) -> None: ...
+
+    async with engines.open(shop.registry) as env:
+        flow = await env.start_flow(["shipment"], GIVEN, id="f")
+        belongs = r"id 'f' belongs to a flow, 'shipment' \(running\); choose another id"
+        with pytest.raises(AlreadyExists, match="'f' is in use by an open execution of 'shipment'"):
+            await env.engine.start(work, id="f")
+        with pytest.raises(AlreadyExists, match=belongs):
+            await env.engine.start(work, id="f", if_exists="attach")
+        with pytest.raises(AlreadyExists, match=belongs):
+            await env.engine.signal_with_start(work, id="f", signal="go")
+        with pytest.raises(AlreadyExists, match=belongs):
+            await env.engine.update_with_start(work, id="f", update="add")
+        shop.may_price.set()
+        assert await env.finish(flow.result()) == RESULT
+
+
+async def test_a_worker_with_retention_removes_flows_that_ended_long_ago(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.open(shop.registry, retain=timedelta(days=1)) as env:
+        await env.finish((await env.start_flow(["order"], GIVEN, id="f")).result())
+        await env.advance(timedelta(hours=12))
+        assert await _listed(env) == ["f"]
+        await env.advance(timedelta(days=2))
+        assert await _listed(env) == []
+        assert len(await env.engine.steps()) == 3
+
+
+async def test_a_result_that_does_not_come_says_what_the_flow_waits_for(engines: Engines) -> None:
+    shop = Shop()
+    shop.may_price.clear()
+    async with engines.open(shop.registry) as env:
+        flow = await env.start_flow(["shipment"], GIVEN, id="f")
+        with pytest.raises(ResultTimeout, match="'f' within 0: it is running and waits for step 'price'"):
+            await flow.result(timeout=0)
+        shop.may_price.set()
+        await env.settle()
 
 
 async def test_mocked_steps_run_in_place_of_their_functions(engines: Engines) -> None:

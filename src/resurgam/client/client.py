@@ -16,7 +16,7 @@ from resurgam.client.update import HandlerNotStarted, Position, Update, encode_u
 from resurgam.core import event as events
 from resurgam.core.codec import check_size
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
-from resurgam.core.flow_event import CATALOG
+from resurgam.core.flow_event import CATALOG, FLOW
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, new_ids, python
@@ -117,6 +117,7 @@ class Client:
                 f"({answer.instance.status}); choose another id, or pass if_exists='attach' to get its handle, "
                 "if_exists='replace' to terminate it first"
             )
+        _check_is_workflow(answer)
         return Handle(self._access, started.entity_id, None, result=definition.result, started=answer.instance)
 
     async def signal_with_start(
@@ -129,6 +130,7 @@ class Client:
         if found is not None:
             await signal_schemas.check(self._access, found, signal)
         [answer] = await self._store.create([Creation(started=started, inbox=(signal,))])
+        _check_is_workflow(answer)
         return Handle(self._access, started.entity_id, None, result=definition.result, started=answer.instance)
 
     async def update_with_start(  # noqa: PLR0913 -- each is an option of its own, and only given by name
@@ -168,6 +170,7 @@ class Client:
         position = await sent.find(earlier) if earlier is not None else None
         while position is None:
             [answer] = await self._store.create([Creation(started=started, inbox=(sent.event,))])
+            _check_is_workflow(answer)
             sent = replace(sent, workflow=self._access.workflow_of(answer.instance))
             found = Position(answer.instance.entity_id, answer.instance.execution_id, answer.instance.last_seq)
             try:
@@ -285,6 +288,15 @@ class Client:
             known = self._access.registry.workflows
             return known.find(workflow) if workflow in known else Workflow(workflow, None, None)
         raise DefinitionError(f"{workflow!r} is not a workflow; decorate it with @workflow, or pass its name")
+
+
+def _check_is_workflow(answer: Created | Exists) -> None:
+    """Refuse an id that belongs to a flow; what was sent along is ignored by it."""
+    found = answer.instance
+    if found.kind in (FLOW, CATALOG):
+        raise AlreadyExists(
+            f"id {found.entity_id!r} belongs to a {found.kind}, {found.name!r} ({found.status}); choose another id"
+        )
 
 
 def _milliseconds(delay: Duration) -> int:

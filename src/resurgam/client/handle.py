@@ -26,7 +26,7 @@ from resurgam.core.errors import (
     WorkflowTerminated,
 )
 from resurgam.core.failure import rebuild
-from resurgam.core.flow_event import FLOW, FlowCompleted, FlowFailed
+from resurgam.core.flow_event import CATALOG, FLOW, FlowCompleted, FlowFailed
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
 from resurgam.core.schema import mismatch
@@ -118,9 +118,13 @@ class Handle(Generic[R]):
         """
         self._check_acts_on_run("signal")
         event = signal_received(self._access, name, value, id)
+        if self._known is not None:
+            check_has_code(self._known, "signals")
         if await self._send_as_known(event):
             return
-        await signal_schemas.check(self._access, await self._instance(), event)
+        instance = await self._instance()
+        check_has_code(instance, "signals")
+        await signal_schemas.check(self._access, instance, event)
         await self._send(event)
 
     @overload
@@ -137,7 +141,9 @@ class Handle(Generic[R]):
         """
         check_text(name, "query name")
         codec = codec_of(type, f"query {name!r}")
-        return await query.query(self._access, await self._instance(), name, args, timeout, codec)
+        instance = await self._instance()
+        check_has_code(instance, "queries")
+        return await query.query(self._access, instance, name, args, timeout, codec)
 
     @overload
     async def update(
@@ -179,6 +185,7 @@ class Handle(Generic[R]):
         encoded = encode_update(self._access, name, args, id)
         until = deadline_after(self._clock, timeout)
         instance = await self._instance()
+        check_has_code(instance, "updates")
         sent = Update(
             access=self._access,
             entity_id=self.entity_id,
@@ -421,6 +428,15 @@ class Handle(Generic[R]):
         if found.status is Status.DIVERGED or isinstance(found.error, str):
             return f"{after}: it is {found.status}: {found.error}"
         return f"{after}: it is {found.status} and waits for {', '.join(found.waiting_for)}"
+
+
+def check_has_code(instance: Instance, messages: str) -> None:
+    """Refuse messages to code for an instance that has none."""
+    if instance.kind in (FLOW, CATALOG):
+        raise StoreError(
+            f"{instance.entity_id!r} is a {instance.kind}, which takes no {messages}: only the code of a workflow does; "
+            "make the step that needs them a workflow (WorkflowStep)"
+        )
 
 
 def signal_received(access: Access, name: str, value: object, id: str | None) -> events.SignalReceived:
