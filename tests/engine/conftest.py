@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 COMBINATIONS: Final = {"-".join(one): one for one in product(STORES, CACHES)}
 
 _ACROSS_INSTANCES: Final = frozenset(
-    {"test_children", "test_flow_orders", "test_parent_close", "test_promises", "test_retried_parents", "test_signals"}
+    {
+        *("test_child_flows", "test_children", "test_flow_orders", "test_parent_close", "test_promises"),
+        *("test_retried_parents", "test_signals"),
+    }
 )
 """Modules about effects on other instances, which stores with partitions apply late."""
 
