@@ -16,30 +16,23 @@ from resurgam.runtime.registry import Registry
 from support.engines import TWICE, Engines, executions, types, types_of
 
 
+def plain(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, m.Attribute]:
+    """Return attributes without options."""
+    return {**{name: m.Required(type="any") for name in inputs}, **{name: m.Output(type="any") for name in outputs}}
+
+
 def flow_step(step_id: str, goals: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> m.Step:
-    """Return a step that is a flow, with plain inputs and outputs."""
-    return m.Step(
-        id=step_id,
-        name=step_id,
-        type="flow",
-        attributes={name: m.Required(type="any") for name in inputs}
-        | {name: m.Output(type="any") for name in outputs},
-        flow=m.FlowConfig(goals=tuple(goals)),
-    )
+    """Return a step that is a flow."""
+    config = m.FlowConfig(goals=tuple(goals))
+    return m.Step(id=step_id, name=step_id, type="flow", attributes=plain(inputs, outputs), flow=config)
 
 
 def workflow_step(
     step_id: str, workflow: str, inputs: Sequence[str], outputs: Sequence[str], queue: str = ""
 ) -> m.Step:
     """Return a step that is a workflow whose result is an object."""
-    return m.Step(
-        id=step_id,
-        name=step_id,
-        type="workflow",
-        attributes={name: m.Required(type="any") for name in inputs}
-        | {name: m.Output(type="any") for name in outputs},
-        workflow=m.WorkflowConfig(workflow=workflow, queue=queue),
-    )
+    config = m.WorkflowConfig(workflow=workflow, queue=queue)
+    return m.Step(id=step_id, name=step_id, type="workflow", attributes=plain(inputs, outputs), workflow=config)
 
 
 class Shop:
@@ -207,31 +200,27 @@ async def test_the_gates_of_a_child_flow_are_decided_on_real_values(engines: Eng
         ran.append("mail")
         return "by mail"
 
-    def routed(step_id: str, value: str) -> m.Step:
-        gate = m.RequiredConfig(match=m.Expression(language="cel", script=f"value == '{value}'"))
-        return m.Step(
-            id=step_id,
-            name=step_id,
-            type="python",
-            attributes={"kind": m.Required(type="any", required=gate), "sent": m.Output(type="any")},
-            python=m.PythonConfig(activity=step_id, parameters=("kind",), fields=False),
-        )
-
     send = flow_step("send", ["post", "mail"], ["kind"], ["sent"])
-    steps = [replaced(routed("post", "postal")), replaced(routed("mail", "email")), send]
     async with engines.open(registry) as env:
-        for one in steps[:2]:
+        for one in (routed("post", "postal"), routed("mail", "email")):
             await env.finish(env.engine.update_step(one))
-        await register(env, steps[2:])
+        await register(env, [send])
         handle = await env.finish(env.engine.start_flow(["send"], {"kind": "email"}))
         assert await env.finish(handle.result()) == {"sent": "by mail"}
         assert ran == ["mail"]
 
 
-def replaced(step: m.Step) -> m.Step:
-    """Return the step with its output taken from the whole result, which is named after the step."""
-    output = m.Output(type="any", output=m.OutputConfig(mapping=m.Mapping(name=step.id)))
-    return m.Step(**{**{f: getattr(step, f) for f in step.__struct_fields__}, "attributes": {**step.attributes, "sent": output}})
+def routed(step_id: str, value: str) -> m.Step:
+    """Return a step that runs only for one kind of input; its result is the output ``sent``."""
+    gate = m.RequiredConfig(match=m.Expression(language="cel", script=f"value == '{value}'"))
+    output = m.Output(type="any", output=m.OutputConfig(mapping=m.Mapping(name=step_id)))
+    return m.Step(
+        id=step_id,
+        name=step_id,
+        type="python",
+        attributes={"kind": m.Required(type="any", required=gate), "sent": output},
+        python=m.PythonConfig(activity=step_id, parameters=("kind",), fields=False),
+    )
 
 
 async def test_a_child_that_ends_while_its_flow_has_no_worker_is_not_lost(engines: Engines) -> None:
