@@ -13,6 +13,7 @@ from resurgam.core.state import ENDS
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Activity, Workflow
 from resurgam.runtime.registry import Registry, default_registry
+from resurgam.testing.loading import catalog_of
 from resurgam.testing.simulation import Point, Simulation
 
 Ts = TypeVarTuple("Ts")
@@ -47,6 +48,7 @@ async def crash_everywhere(
     messages: Sequence[events.Event] = (),
     promises: Mapping[str, object] | None = None,
     registry: Registry = default_registry,
+    steps: Sequence[object] = (),
 ) -> Crashes:
     """Run *workflow* once undisturbed, then kill it after every event and resume it.
 
@@ -55,14 +57,16 @@ async def crash_everywhere(
 
     *mocks* replace activities, by activity or name, by a value, an exception or a callable. *messages* are signals,
     updates and cancel requests that are sent to the workflow. *promises* are settled by name, with a value or an
-    exception.
+    exception. *steps* are those of flows that the workflow starts, beside the functions in *registry* that are steps.
     """
     assert isinstance(workflow, Workflow), f"{workflow!r} is not a workflow; decorate it with @workflow"
     named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}
 
+    options: dict[str, Any] = {"mocks": named, "messages": messages, "promises": promises, "registry": registry}
+    catalog = catalog_of(registry, steps)
+
     def simulation(at: Point | None) -> Simulation:
-        options: dict[str, Any] = {"mocks": named, "messages": messages, "promises": promises, "registry": registry}
-        return Simulation(workflow, *args, at=at, keep=at is None, **options)
+        return Simulation(workflow, *args, at=at, keep=at is None, catalog=catalog, **options)
 
     return await sweep(simulation)
 
