@@ -15,7 +15,14 @@ COMBINATIONS: Final = {"-".join(one): one for one in product(STORES, CACHES)}
 
 _ACROSS_INSTANCES: Final = frozenset(
     {
-        *("test_child_flows", "test_children", "test_flow_orders", "test_parent_close", "test_promises"),
+        *(
+            "test_child_flows",
+            "test_children",
+            "test_flow_deaths",
+            "test_flow_orders",
+            "test_parent_close",
+            "test_promises",
+        ),
         *("test_retried_parents", "test_signals"),
     }
 )

@@ -1,7 +1,7 @@
 """The worker serves any kind of instance: a counter without a coroutine runs through it as a workflow does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,9 +26,8 @@ from resurgam.testing.contract.bench import LEASE, routed
 from resurgam.worker.options import WorkerOptions
 from resurgam.worker.worker import Worker
 from support.counter import KIND, CounterBrain, Rule, start_counter
+from support.dying import Dying, settle
 from support.engines import Engines, complaints, types
-from support.stores import answered
-from support.submitting import submit_by_commit
 
 RULE = Rule(limit=10, every=4, patience=60_000)
 
@@ -91,16 +90,6 @@ async def counting(engines: Engines) -> AsyncIterator[Counting]:
     clock = ManualClock()
     async with engines.open_store(clock) as store:
         yield Counting(engines, store, clock)
-
-
-async def settle(worker: Worker) -> None:
-    """Let the worker do all that it can without time passing."""
-    quiet, progress = 0, -1
-    while quiet < 50:
-        waited = await answered(worker._store)
-        await asyncio.sleep(0)
-        quiet = quiet + 1 if progress == worker.progress and not waited else 0
-        progress = worker.progress
 
 
 async def test_a_counter_folds_its_inbox_runs_activities_and_ends_at_its_limit(engines: Engines) -> None:
@@ -317,40 +306,6 @@ async def test_a_failed_instance_of_another_kind_is_not_retried_as_a_workflow(en
         access = Access(world.store, world.registry, world.clock)
         with pytest.raises(StoreError, match="'c' cannot be retried: only workflows can, got kind 'counter'"):
             await retry_failed(access, await world.instance())
-
-
-class Dying:
-    """A store that falls silent at the n-th write of its worker, before it is applied or after."""
-
-    def __init__(self, store: Store, at: int, *, applied: bool) -> None:
-        self._store = store
-        self._at, self._applied = at, applied
-        self._writes = 0
-        self.dead = False
-
-    def submit(self, part: r.Commit, done: Callable[[Any], None]) -> None:
-        submit_by_commit(self.commit, part, done)
-
-    def __getattr__(self, verb: str) -> Any:
-        member = getattr(self._store, verb)
-        if not callable(member):
-            return member
-
-        async def call(*args: Any, **options: Any) -> Any:
-            self._writes += verb in ("commit", "complete_activities")
-            fatal = not self.dead and self._writes == self._at
-            if self.dead or (fatal and not self._applied):
-                await self._die()
-            answer = await member(*args, **options)
-            if fatal or self.dead:
-                await self._die()
-            return answer
-
-        return call
-
-    async def _die(self) -> None:
-        self.dead = True
-        await asyncio.get_running_loop().create_future()
 
 
 async def _until_dead(world: Counting, dying: Dying) -> None:

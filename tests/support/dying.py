@@ -1,0 +1,55 @@
+"""A store that falls silent at a write of its worker, as if the worker had died there."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from resurgam.store import records as r
+from resurgam.store.protocol import Store
+from resurgam.worker.worker import Worker
+from support.stores import answered
+from support.submitting import submit_by_commit
+
+
+class Dying:
+    """A store that falls silent at the n-th write of its worker, before it is applied or after."""
+
+    def __init__(self, store: Store, at: int, *, applied: bool) -> None:
+        self._store = store
+        self._at, self._applied = at, applied
+        self._writes = 0
+        self.dead = False
+
+    def submit(self, part: r.Commit, done: Callable[[Any], None]) -> None:
+        submit_by_commit(self.commit, part, done)
+
+    def __getattr__(self, verb: str) -> Any:
+        member = getattr(self._store, verb)
+        if not callable(member):
+            return member
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self._writes += verb in ("commit", "complete_activities")
+            fatal = not self.dead and self._writes == self._at
+            if self.dead or (fatal and not self._applied):
+                await self._die()
+            answer = await member(*args, **options)
+            if fatal or self.dead:
+                await self._die()
+            return answer
+
+        return call
+
+    async def _die(self) -> None:
+        self.dead = True
+        await asyncio.get_running_loop().create_future()
+
+
+async def settle(worker: Worker) -> None:
+    """Let a worker do all that it can without time passing."""
+    quiet, progress = 0, -1
+    while quiet < 50:
+        waited = await answered(worker._store)
+        await asyncio.sleep(0)
+        quiet = quiet + 1 if progress == worker.progress and not waited else 0
+        progress = worker.progress
