@@ -6,6 +6,7 @@ its log. Each prefix of the log, as it is written, is folded and compared with t
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -58,6 +59,8 @@ class FlowSimulation:
         self.requests: dict[int, ActivityRequest] = {}
         self.log: list[Event] = [started(steps, goals, init, self.judge, at=self.now, metadata=metadata)]
         self.outcome = Outcome()
+        self.begun: Counter[int] = Counter()
+        """How many attempts of each activity a worker has begun."""
         self._functions = functions
         self._chance = random.Random(seed)
         self._losses = losses
@@ -105,6 +108,7 @@ class FlowSimulation:
             if request.ref in eager and self._chance.random() < 0.9:
                 self._running[request.ref] = self._queued.pop(request.ref)
                 self._deliveries[request.ref] = 1
+                self.begun[request.ref] += 1
         for withdrawal in outcome.withdrawals:
             if withdrawal.ref in self._queued:
                 del self._queued[withdrawal.ref]
@@ -134,6 +138,7 @@ class FlowSimulation:
             return
         self._running[ref] = attempt
         self._deliveries[ref] += 1
+        self.begun[ref] += 1
         starts = self.requests[ref].starts
         if starts is not None:
             assert isinstance(starts, fe.WorkStarted)

@@ -78,7 +78,7 @@ class _Decision:
         state = self._state
         if state.status is not FlowStatus.ACTIVE and not state.digest:
             self._update_digest()  # the store has ended it
-        elif not state.activated and state.status is FlowStatus.ACTIVE:
+        elif not state.activated:
             self._append(event if isinstance(event, fe.FlowActivated) else fe.FlowActivated())
         if type(event) in TRANSITIONS:
             assert event is not None

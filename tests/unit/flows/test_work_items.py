@@ -87,7 +87,7 @@ def test_every_attempt_is_recorded_once_and_a_lost_one_too(seed: int) -> None:
     for number in (1, 2, 3):
         attempts = [entry.attempt for entry in entries(run, fe.WorkStarted) if entry.item == number]
         lost = [entry for entry in entries(run, fe.WorkNotCompleted) if entry.ref == number]
-        assert attempts == [*range(1, len(attempts) + 1)]
+        assert attempts == [*range(1, run.begun[number] + 1)]
         assert len(lost) == len(attempts) - 1
         assert all("died or lost its lease" in entry.failure.message for entry in lost)
     assert run.result == {"r": [{"v": value, "r": value.upper()} for value in "abc"]}
@@ -140,6 +140,14 @@ def with_slow_work(goal: Function, seed: int) -> FlowSimulation:
     if seed % 2:
         run.claim(next(ref for ref in run.queued if run.state.items[ref].step == "S"))
     return run
+
+
+def test_the_result_that_decides_the_end_starts_nothing_more() -> None:
+    """One goal has its input, another one can no longer get it."""
+    steps = [step("P: > d e"), step("G: d > g"), step("H: e > h")]
+    run = FlowSimulation(steps, ["G", "H"], functions={"P": gives(d=1)}).run()
+    assert run.statuses == {"P": "completed", "G": "pending", "H": "failed"}
+    assert run.types.count("step_started") == 1
 
 
 @every_order
@@ -371,6 +379,19 @@ def test_every_event_of_a_work_item_names_what_led_to_it(seed: int) -> None:
         assert entry.cause is not None
         assert entry.cause < entry.seq
         assert by_seq[entry.cause] in leads.get(entry.type, {by_seq[entry.cause]}), entry
+
+
+def test_an_attempt_names_the_start_of_its_step_or_the_retry_that_it_follows() -> None:
+    tries = iter([later, gives(r=1)])
+    run = FlowSimulation([step("G: > r")], ["G"], functions={"G": lambda *_: next(tries)()}, losses=False).run()
+    about = [entry for entry in run.log if entry.type.startswith(("work", "retry"))]
+    assert [(entry.type, run.log[(entry.cause or 0) - 1].type) for entry in about] == [
+        ("work_started", "step_started"),
+        ("work_not_completed", "step_started"),
+        ("retry_scheduled", "work_not_completed"),
+        ("work_started", "retry_scheduled"),
+        ("work_succeeded", "retry_scheduled"),
+    ]
 
 
 def test_what_comes_from_outside_has_no_cause() -> None:
