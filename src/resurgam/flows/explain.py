@@ -353,15 +353,13 @@ class _View:
     def _provenance(self, name: str) -> str:
         provided = self._state.attributes.get(name, ())
         steps = sorted({one.step for one in provided if one.step})
-        return f"which {_listed(steps)} provided" if steps else "which was given"
+        return f"which {_listed(steps)} provided"
 
     def _absence(self, name: str) -> str:
         """Say of every provider why it has provided nothing."""
         provided = {one.step for one in self._state.attributes.get(name, ())}
         texts = [self._fate(one, name) for one in self._edge(name).providers if one not in provided]
-        if not texts:
-            return "none of its values matches" if self._state.attributes.get(name) else "no step provides it"
-        return ", ".join(texts)
+        return ", ".join(texts) or "no step provides it"
 
     def _fate(self, step_id: str, name: str) -> str:
         step = self._state.steps[step_id]

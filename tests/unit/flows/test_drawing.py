@@ -113,6 +113,14 @@ def test_long_texts_are_cut_and_whole_in_the_tooltip():
     assert name in "".join(ET.fromstring(drawing).itertext())
 
 
+def test_a_card_is_as_wide_as_its_text():
+    widths = []
+    for name in ("a" * 10, "漢" * 10):
+        drawing = draw(planned([msgspec.structs.replace(step("G: > r"), name=name)], ["G"]))
+        widths += [width for _, _, _, width, _ in rectangles(drawing)]
+    assert widths[1] > widths[0] + 70
+
+
 def test_an_empty_plan_is_drawn():
     drawing = draw(planned([step("A: > a")], ["A"], a=1))
     assert texts(drawing) == ["Plan for A", "left out: A (everything that it provides is given: 'a')"]
@@ -121,7 +129,9 @@ def test_an_empty_plan_is_drawn():
 def test_steps_in_a_circle_are_drawn():
     circle = Plan(goals=("A",), steps={one.id: one for one in (step("A: b > a"), step("B: a > b"))})
     made = msgspec.structs.replace(circle, attributes=planned([step("A: b > a"), step("B: a > b")], ["A"]).attributes)
-    assert len(list(rectangles(draw(made)))) == 2
+    drawing = draw(made)
+    assert len(list(rectangles(drawing))) == 2
+    assert drawing.count('class="link"') == 1
 
 
 def random_steps(seed: int, count: int = 30) -> list[m.Step]:
@@ -162,6 +172,24 @@ def test_boxes_are_ordered_by_their_neighbours():
     boxes = [Box(0, 10), Box(0, 10), Box(1, 10), Box(1, 10)]
     layout = arrange(boxes, [Link(0, 5, 3, 5), Link(1, 5, 2, 5)])
     assert (layout.tops[0] < layout.tops[1]) == (layout.tops[3] < layout.tops[2])
+
+
+def test_boxes_follow_the_points_of_the_box_on_their_left():
+    layout = arrange([Box(0, 40), Box(1, 10), Box(1, 10)], [Link(0, 30, 1, 5), Link(0, 10, 2, 5)])
+    assert layout.tops[2] < layout.tops[1]
+
+
+def test_boxes_follow_the_points_of_the_box_on_their_right():
+    layout = arrange([Box(0, 10), Box(0, 10), Box(1, 40)], [Link(0, 5, 2, 30), Link(1, 5, 2, 10)])
+    assert layout.tops[1] < layout.tops[0]
+
+
+@pytest.mark.parametrize("sources", [True, False])
+def test_the_middle_one_of_three_is_level_with_their_neighbour(sources):
+    boxes = [*[Box(0 if sources else 1, 20)] * 3, Box(1 if sources else 0, 20)]
+    links = [Link(one, 10, 3, 10) if sources else Link(3, 10, one, 10) for one in range(3)]
+    layout = arrange(boxes, links)
+    assert layout.tops[3] == pytest.approx(sorted(layout.tops[:3])[1])
 
 
 def test_a_box_is_level_with_its_only_neighbour():

@@ -116,6 +116,11 @@ def test_attributes_that_must_be_given_name_the_steps_that_need_them():
     assert made.missing == {"k": ("A", "B")}
 
 
+def test_a_step_that_starts_only_without_a_value_does_not_need_it():
+    made = explain_plan(planned([step("A: k > a"), step("B: a k/none > b")], ["B"], "preview"))
+    assert made.missing == {"k": ("A",)}
+
+
 def test_attributes_of_a_plan_name_their_providers_and_consumers():
     made = explain_plan(planned([step("A: k > a"), step("B: a > b")], ["B"], k=1))
     assert [(one.attribute, one.providers, one.consumers) for one in made.attributes] == [
@@ -157,6 +162,19 @@ def test_an_optional_input_is_waited_for_until_its_deadline():
     finish(run, "P")
     (wait,) = of(run, "G").waits
     assert (wait.text, wait.until) == ("a value of 'o' from 'Q' (active)", moment(run.now + 2500))
+
+
+def test_an_optional_input_without_a_deadline_is_not_waited_for():
+    goal = with_input(step("G: d > r"), "o", optional(default="0"))
+    run = FlowRun([step("P: > d"), step("Q: > o"), goal], ["G"])
+    assert waits(run, "G") == ["a value of 'd' from 'P' (active)"]
+
+
+def test_a_match_that_fails_is_named_while_the_flow_is_paused():
+    run = FlowRun([step("P: > d"), step("G: d=! > r")], ["G"], handlers={"P": gives(d=1)})
+    run.take(lifecycle.WorkflowPaused())
+    finish(run, "P")
+    assert waits(run, "G") == ["the flow to be resumed", "its match fails: the expression is wrong"]
 
 
 def test_a_flow_without_a_plan_says_so():
@@ -249,6 +267,11 @@ def test_a_provider_without_a_value_is_named_with_its_fate():
     ]
 
 
+def test_an_input_that_only_an_open_gate_demands_has_no_provider():
+    run = FlowRun([step("R: > t"), step("G: t=1 c > r")], ["G"], handlers={"R": gives(t=1)}).run()
+    assert because(run, "G") == ["failed", "no value of 'c' can come any more: no step provides it"]
+
+
 def test_a_skipped_step_says_which_predicate_was_false():
     run = FlowRun([changed(step("G: > r"), predicate=m.Expression(language="cel", script="false"))], ["G"]).run()
     assert because(run, "G") == ["skipped", "its predicate is false: false"]
@@ -294,6 +317,11 @@ def test_compensations_are_waited_for_and_counted():
         fe.CompRetryScheduled(ref=3, step="G", retry_count=1, next_retry_at=5000, failure=Failure(type="E", message=""))
     )
     assert of(run, "G").waits[0].until == moment(5000)
+    lost = FlowRun([undoable], ["G"], {"d": [[1, 2]]}, {"G": second_fails})
+    lost.finish(1)
+    lost.finish(2)
+    lost.take(fe.CompFailed(ref=3, step="G", failure=Failure(type="OSError", message="gone")))
+    assert because(lost, "G") == ["failed", "ValueError: no", "a compensation failed: OSError: gone"]
     run.run()
     assert because(run, "G") == ["failed", "ValueError: no", "1 work item compensated"]
 
