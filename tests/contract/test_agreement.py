@@ -14,17 +14,17 @@ from support.agreement.subjects import SUBJECTS, Subject, nothing, open_postgres
 
 STEPS = 200
 SEEDS = {
-    "sqlite": (40, 6, 12, 15, 0, 1, 2),
-    "postgres": (40, 6, 12, 25),
-    "redis": (10, 0, 11, 5, 1, 2),
-    "redis-cluster": (10, 0, 11, 5),
+    "sqlite": (12, 6, 0, 5, 40, 1, 2),
+    "postgres": (12, 6, 0, 5),
+    "redis": (10, 0, 22, 5, 1, 2),
+    "redis-cluster": (10, 0, 22, 5),
 }
 """The stories of ``make test``. The first four of each come to every kind of answer."""
 
 MORE_SEEDS = range(100, 220)
 NOT_TOLD = {
     *("OldestFirst", "ActivitiesByName", "NoAlarm", "GrowsWithoutWaking", "RemovesInSilence"),
-    *("LosesNumbers", "AnswersIdsWithoutARouteAsLate", "TerminatesByActiveEntriesOnly"),
+    *("LosesNumbers", "AnswersIdsWithoutARouteAsLate", "TerminatesByActiveEntriesOnly", "AdoptsWithoutStarts"),
 }
 """Sabotage of what the stories leave out: the order of claims, waits that last, and values that only a case has."""
 

@@ -1119,7 +1119,8 @@ class StartsWhatACommitClaims(Activities):
     def dispatch(self, row, part):
         tasks = super().dispatch(row, part)
         for task in tasks:
-            self._table.put_quietly(row, msgspec.structs.replace(task.request.starts, attempt=1))
+            if task.request.starts is not None:
+                self._table.put_quietly(row, task.request.starts)
         return tasks
 
 
