@@ -90,6 +90,39 @@ async def test_the_activity_may_say_when_it_is_attempted_again(engines: Engines)
             assert result_of(await world.ended()) == {"total": 1}
 
 
+async def test_of_several_workers_one_makes_each_attempt(engines: Engines) -> None:
+    """Also after a retry whose time has come for all of them, and after one has started anew."""
+    async with flow_world(engines) as world:
+        calls: list[int] = []
+        may_end = asyncio.Event()
+
+        @world.step(parallelism=4, retry=RetryPolicy(max_attempts=2, initial_interval=10, jitter=0))
+        async def square(n: Annotated[int, Input(for_each=True)]) -> int:
+            calls.append(n)
+            if calls.count(n) == 1:
+                raise ConnectionError("not now")
+            await may_end.wait()
+            return n * n
+
+        async with world.worker() as first, world.worker() as second:
+            await world.start(["square"], {"n": [1, 2, 3, 4]})
+            await world.settle(first)
+            await world.settle(second)
+            assert sorted(calls) == [1, 2, 3, 4]
+            world.clock.move_to(world.clock.now() + 10_000)
+            await world.settle(first)
+            await world.settle(second)
+            async with world.worker() as third:
+                await world.settle(third)
+                assert sorted(calls) == [1, 1, 2, 2, 3, 3, 4, 4]
+                may_end.set()
+                state = await world.ended()
+        assert result_of(state) == {"square": [{"n": n, "square": n * n} for n in (1, 2, 3, 4)]}
+        assert len(calls) == 8
+        attempts = Counter(entry.item for entry in await world.log() if isinstance(entry, fe.WorkStarted))
+        assert attempts == dict.fromkeys((1, 2, 3, 4), 2)
+
+
 class Undone:
     """Items that are charged one by one; *bad* ones fail."""
 
@@ -154,6 +187,82 @@ async def test_a_compensation_survives_the_worker_that_began_it(engines: Engines
             await world.ended()
         assert undone == ["a"]
         assert (await world.types())[-2:] == ["comp_succeeded", "flow_deactivated"]
+
+
+async def test_what_succeeds_after_its_step_has_failed_is_undone_too(engines: Engines) -> None:
+    async with flow_world(engines) as world:
+        may_end, undone = asyncio.Event(), list[str]()
+
+        async def refund(what: dict[str, Any]) -> None:
+            undone.append(what["output"]["charge"])
+
+        @world.step(parallelism=2, compensate=refund)
+        async def charge(item: Annotated[str, Input(for_each=True)]) -> str:
+            if item == "b":
+                raise NonRetryable("no")
+            await may_end.wait()
+            return item
+
+        async with world.worker():
+            await world.start(["charge"], {"item": ["a", "b"]})
+            await world.until(Status.FAILED)
+            assert undone == []
+            may_end.set()
+            await world.ended()
+        assert undone == ["a"]
+        assert (await world.types())[-4:] == ["work_succeeded", "comp_started", "comp_succeeded", "flow_deactivated"]
+
+
+async def test_a_compensation_goes_on_when_its_flow_is_terminated(engines: Engines) -> None:
+    async with flow_world(engines) as world:
+        began, may_end = asyncio.Event(), asyncio.Event()
+
+        async def refund(what: dict[str, Any]) -> None:
+            began.set()
+            await may_end.wait()
+
+        @world.step(parallelism=2, compensate=refund)
+        async def charge(item: Annotated[str, Input(for_each=True)]) -> str:
+            if item == "b":
+                raise NonRetryable("no")
+            return item
+
+        @world.step
+        async def wait() -> int:
+            await may_end.wait()
+            return 1
+
+        @world.step
+        async def ship(wait: int, charge: Annotated[list[str], Input(collect="some")] = []) -> int:  # noqa: B006 -- a default of JSON
+            return wait
+
+        async with world.worker():
+            await world.start(["ship"], {"item": ["a", "b"]})
+            await began.wait()
+            await world.send(events.WorkflowTerminated())
+            await world.until(Status.TERMINATED)
+            may_end.set()
+            state = await world.ended()
+        assert state.status == "terminated"
+        assert (await world.types()).count("comp_succeeded") == 1
+
+
+async def test_a_retry_that_waits_is_withdrawn_at_the_end(engines: Engines) -> None:
+    async with flow_world(engines) as world:
+
+        @world.step
+        async def slow() -> int:
+            raise RetryAfter(3600)
+
+        async with world.worker() as worker:
+            await world.start(["slow"])
+            await world.settle(worker)
+            await world.send(events.CancelRequested())
+            await world.ended()
+        assert (await world.types())[-6:] == [
+            *("retry_scheduled", "cancel_requested", "flow_cancelled", "flow_digest_updated"),
+            *("work_cancelled", "flow_deactivated"),
+        ]
 
 
 async def test_a_terminated_flow_records_what_still_runs_and_is_deactivated_then(engines: Engines) -> None:
