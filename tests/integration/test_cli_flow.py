@@ -218,9 +218,13 @@ def test_a_flow_from_start_to_end_for_programs(catalog):
         "completed",
         {"price": 1200},
     )
-    assert page["steps"]["price"]["status"] == "completed"
-    assert page["steps"]["price"]["inputs"] == {"items": ["book"]}
-    assert page["attributes"]["price"][0]["step"] == "price"
+    told = page["steps"]["price"]
+    assert (told["status"], told["goal"], told["error"]) == ("completed", True, None)
+    assert (told["inputs"], told["outputs"]) == ({"items": ["book"]}, {"price": 1200})
+    assert [(one["number"], one["status"], one["attempts"]) for one in told["items"]] == [(1, "succeeded", 1)]
+    assert page["created_at"] <= told["started_at"] <= told["ended_at"] <= page["closed_at"]
+    providers = {name: [one["step"] for one in values] for name, values in page["attributes"].items()}
+    assert providers == {"items": [None], "price": ["price"]}
     explained = json.loads(ok("flow", "explain", "f-1", "--json"))
     assert (explained["id"], explained["status"]) == ("f-1", "completed")
     assert explained["steps"][0]["because"] == ["it provided 'price'"]
@@ -249,6 +253,8 @@ def test_a_failed_flow_is_one_clear_line_for_who_waits(catalog):
     page = lines("flow", "explain", "f-1")
     start = page.index("refund (goal): failed")
     assert page[start + 1 : start + 3] == ["in the plan: it is a goal", "ValueError: no money"]
+    told = json.loads(ok("flow", "show", "f-1", "--json"))["steps"]["refund"]
+    assert told["error"]["error"] == told["items"][0]["error"]["error"] == "ValueError: no\nmoney"
 
 
 def test_a_waiting_flow_is_explained(catalog):

@@ -5,14 +5,15 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
-import msgspec
 from msgspec import Raw
 
 from resurgam.cli import output
 from resurgam.cli.description import error_document
 from resurgam.cli.text import visible
 from resurgam.client.describe import Description
+from resurgam.core.entry import Failure
 from resurgam.core.errors import describe
+from resurgam.core.failure import rebuild
 from resurgam.flows.explain import (
     EXCLUDED,
     AttributeExplanation,
@@ -22,7 +23,7 @@ from resurgam.flows.explain import (
     Wait,
     in_order,
 )
-from resurgam.flows.state import FlowState, StepState, WorkStatus
+from resurgam.flows.state import FlowState, StepState, WorkItem, WorkStatus
 
 _LONGEST: Final = 100
 """How many characters of a value are shown; ``--json`` has all of it."""
@@ -91,14 +92,43 @@ def _flow_document(state: FlowState, found: Description) -> dict[str, Any]:
         "result": state.result,
         "error": error_document(found.error),
         "steps": {step_id: _step_document(state, step_id, step) for step_id, step in state.steps.items()},
-        "attributes": state.attributes,
+        "attributes": {
+            name: [{"value": one.value, "step": one.step or None, "at": output.moment(one.at)} for one in values]
+            for name, values in sorted(state.attributes.items())
+        },
     }
 
 
 def _step_document(state: FlowState, step_id: str, step: StepState) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(step)
-    del fields["handed"]
-    return fields | {"items": state.items_of(step_id)}
+    return {
+        "status": step.status,
+        "goal": step_id in state.plan.goals,
+        "inputs": step.inputs,
+        "outputs": step.outputs,
+        "error": _error(step.failure),
+        "reason": step.reason,
+        "unsatisfied": step.unsatisfied,
+        "started_at": output.moment(step.started_at),
+        "ended_at": output.moment(step.ended_at),
+        "items": [_item_document(number, state.items[number]) for number in step.items],
+    }
+
+
+def _item_document(number: int, item: WorkItem) -> dict[str, Any]:
+    return {
+        "number": number,
+        "status": item.status,
+        "inputs": item.changes,
+        "outputs": item.outputs,
+        "error": _error(item.failure),
+        "attempts": item.attempts,
+        "retries": item.retry_count,
+        "next_retry_at": output.moment(item.next_retry_at),
+    }
+
+
+def _error(failure: Failure | None) -> object:
+    return None if failure is None else error_document(rebuild(failure))
 
 
 def explain_flow(flow_id: str, explained: FlowExplanation) -> None:

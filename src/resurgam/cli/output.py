@@ -130,18 +130,19 @@ def imported(arrivals: Iterable[Arrival], *, as_json: bool) -> None:
 def _instance(instance: Instance) -> dict[str, object]:
     """Return the fields of an instance, with its times as `Description` has them."""
     fields = msgspec.structs.asdict(instance)
-    moments = {name: _moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
+    moments = {name: moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
     return fields | moments | {"parent": call(instance.parent)}
 
 
-def _moment(at: int | None) -> datetime | None:
+def moment(at: int | None) -> datetime | None:
+    """Return a store timestamp as a time in UTC."""
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
 def time_text(at: int | None, precision: str = "seconds") -> str:
     """Return a store timestamp as text, in UTC."""
-    moment = _moment(at)
-    return "" if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec=precision) + "Z"
+    found = moment(at)
+    return "" if found is None else found.replace(tzinfo=None).isoformat(sep=" ", timespec=precision) + "Z"
 
 
 def tags_text(tags: dict[str, str]) -> str:
