@@ -1,7 +1,7 @@
 """The worker serves any kind of instance: a counter without a coroutine runs through it as a workflow does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -322,3 +322,51 @@ async def _until_dead(world: Counting, dying: Dying) -> None:
             task.cancel()
         await asyncio.sleep(0)
     worker._watchdog.stop()
+
+
+class Preparing(CounterBrain):
+    """A brain of counters that must look something up for those that have just begun; *failures* looks fail first."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.looks: list[str] = []
+        self._failures = failures
+
+    def wants_preparation(self, log: Sequence[events.Event]) -> bool:
+        return len(log) == 1
+
+    async def prepare(self) -> None:
+        self.looks.append("looked")
+        if len(self.looks) <= self._failures:
+            raise StoreError("not now")
+        await asyncio.sleep(0)
+
+    def load(self, name: str, log: Sequence[events.Event], **state: Any) -> Any:
+        self.looks.append(f"loaded {len(log)}")
+        return super().load(name, log, **state)
+
+
+async def test_a_brain_that_must_look_something_up_does_so_before_it_loads(engines: Engines) -> None:
+    """After the claim, and only for the instances that need it."""
+    async with counting(engines) as world:
+        brain = Preparing()
+        async with world.worker({KIND: brain}) as worker:
+            await world.create()
+            await settle(worker)
+            await world.add(12)
+            await settle(worker)
+        assert brain.looks[:2] == ["looked", "loaded 1"]
+        assert brain.looks.count("looked") == 1
+        assert (await world.instance()).status is Status.COMPLETED
+
+
+async def test_a_look_that_fails_is_a_failed_delivery_and_nothing_more(engines: Engines) -> None:
+    """The instance is offered again, and its log is as it was."""
+    async with counting(engines) as world:
+        brain = Preparing(failures=2)
+        await world.create()
+        await world.add(12)
+        with complaints("resurgam.worker"):
+            async with world.worker({KIND: brain}) as worker:
+                await settle(worker)
+        assert brain.looks[:4] == ["looked", "looked", "looked", "loaded 1"]
+        assert (await world.instance()).status is Status.COMPLETED

@@ -446,3 +446,25 @@ async def test_the_steps_of_a_flow_that_a_workflow_awaits_can_be_mocked(engines:
         handle = await env.start("sell", "o-1")
         assert await env.finish(handle.result()) == "o-1 mocked after receipt 9"
         assert shop.calls == ["book"]
+
+
+async def test_a_child_is_kept_until_its_flow_is_complete(engines: Engines) -> None:
+    """Then retention removes it with the others."""
+    waiting = Waiting()
+    done = workflow_step("done", "finished", ["order"], ["finished"])
+
+    @waiting.registry.workflow
+    async def finished(ctx: Context, order: Any) -> dict[str, Any]:
+        return {"finished": 1}
+
+    async with engines.open(waiting.registry) as env:
+        await register(env, [*waiting.steps, done])
+        handle = await env.finish(env.engine.start_flow(["hear", "done"], {"order": 1}, id="flow"))
+        await env.advance(60)
+        assert len(await children(env, "flow")) == 2
+        assert await env.engine.purge(before=env.now()) == 0
+        [listener] = [one for one in await children(env, "flow") if await statuses(env, one) == ["running"]]
+        await env.finish(env.engine.handle(listener).signal("go", 1))
+        assert await env.finish(handle.result()) == {"heard": 1, "finished": 1}
+        await env.advance(60)
+        assert await env.engine.purge(before=env.now()) == 3

@@ -503,3 +503,27 @@ def test_bad_input_is_one_line_and_exit_code_2(shop, arguments, text):
     assert (done.exit_code, done.stdout) == (2, "")
     assert text in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+FLOW = """
+try:
+    await ctx.flow(["deal", "bill"], {"id": id})
+except Exception:
+    pass
+await ctx.listen("go")
+"""
+
+
+def test_a_flow_that_a_workflow_awaits(shop):
+    """The order of its goals has no meaning; other goals are another call."""
+    shop.record(FLOW, "o-1")
+
+    fits = shop.check(FLOW.replace('["deal", "bill"]', '["bill", "deal"]'))
+    other = shop.check(FLOW.replace('["deal", "bill"]', '["deal"]'))
+    removed = shop.check(FLOW.replace("ctx.flow(", "ctx.removed.flow(").replace(', {"id": id})', ")"))
+
+    assert fits.exit_code == 0
+    assert other.exit_code == 1
+    assert "Flow(0) at {1}" in other.stdout
+    assert "the code has name 'deal', entry 2 of the history has 'bill,deal'" in other.stdout
+    assert removed.exit_code == 0

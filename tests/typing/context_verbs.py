@@ -47,6 +47,9 @@ async def parent(ctx: Context, order: Order) -> str:
     await begun.signal("go", 1)
     assert_type(await ctx.workflow(workflow.ref("other", returns=list[str]), 1, 2), list[str])
     assert_type(await ctx.workflow("other", 1), Any)
+    assert_type(await ctx.flow(["ship"], {"order": order}, id="f", on_parent_close="abandon"), dict[str, Any])
+    assert_type(await ctx.v(2).flow(["ship"]), dict[str, Any])
+    ctx.flow(["ship"], deferred=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(await ctx.v(2).workflow(child, order), int)
     assert_type(await ctx.workflow(child.options(retry=RetryPolicy(max_attempts=2), timeout=5), order), int)
     assert_type(await ctx.workflow(workflow.ref("other", returns=int).options(queue="q"), 1), int)

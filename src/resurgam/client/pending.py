@@ -28,8 +28,8 @@ _LATEST: Final = 20
 class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     """One item of open work. *text* describes it; *since* is the time of the durable call.
 
-    *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``update``, ``operation``, ``race``,
-    ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` on *worker*, ``queued`` until a
+    *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``flow``, ``update``, ``operation``,
+    ``race``, ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` on *worker*, ``queued`` until a
     worker claims it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* expired, ``dead`` if it is a dead
     letter, ``answered`` if the workflow has not read its result yet. A child has its own status, everything else is
     ``open``.

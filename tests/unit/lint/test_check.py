@@ -42,7 +42,7 @@ def test_our_own_workflows_have_no_findings(path):
     report = check_file(path)
 
     assert report.findings == ()
-    assert report.workflows >= 1
+    assert report.workflows >= 1 or "@workflow" not in path.read_text()  # an example of flows may have none
 
 
 def test_the_code_blocks_of_the_readme_have_no_findings():

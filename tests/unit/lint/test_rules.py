@@ -163,6 +163,7 @@ IN_A_WORKFLOW = {
     "a sleep without await": "ctx.sleep(3)  #! RS202",
     "a version without await": "ctx.v(2).activity(charge, 3)  #! RS202",
     "a child without await": "ctx.workflow('child')  #! RS202",
+    "a flow without await": "ctx.flow(['goal'])  #! RS202",
     "a variable that is never read": "later = ctx.activity(charge, 3)  #! RS202",
     "an annotated variable that is never read": "later: object = ctx.activity(charge, 3)  #! RS202",
     "a future for its value": "if ctx.listen('go'):  #! RS202\n    pass",
@@ -182,6 +183,7 @@ IN_A_WORKFLOW = {
     "read by a nested function": "later = ctx.sleep(3)\nasync def wait():\n    await later\nawait wait()",
     "meant": "_unused = ctx.activity(charge, 3)",
     "a child that goes its own way": "ctx.workflow('child', detach=True)",
+    "a flow that goes its own way": "ctx.flow(['goal'], detach=True)",
     "verbs that return plain values": "ctx.set('a', 1)\nctx.clear('a')\nctx.get('a')\nctx.publish('topic', 1)",
     "verbs of something else": "order.activity(3)\norder.sleep(1)",
     # What the module shares.
