@@ -13,6 +13,7 @@ from resurgam.core.errors import RetryAfter
 from resurgam.flows.answers import LOST
 from resurgam.flows.brain import FlowBrain
 from resurgam.flows.steps import Input
+from resurgam.store import export
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
@@ -242,6 +243,27 @@ async def test_every_item_of_a_step_has_its_attempt_before_its_result(engines: E
         assert sorted(begun) == sorted(answered) == list(range(1, 22))
         assert len(of_kind(log, fe.WorkStarted)) == 21
         assert all(begun[item] < seq for item, seq in answered.items())
+
+
+async def test_attempts_are_counted_on_where_a_flow_was_imported(engines: Engines) -> None:
+    """The entries of the inbox and the prepared ones of its activities go along, as lines of an export."""
+    async with flowing(engines) as here, flowing(engines) as there:
+        for world in (here, there):
+
+            @world.step(queue="gpu")
+            async def render() -> str:
+                return "image"
+
+        await here.start(["render"])
+        async with here.serving():
+            await here.lose_claim("one", "gpu")
+        lines = export.write(await here.store.transfer.copies(FLOW.entity_id))
+        adoption = r.Adoption(entity_id=FLOW.entity_id, copies=export.read(lines))
+        [answer] = await there.store.transfer.adopt([adoption])
+        assert isinstance(answer, r.Adopted)
+        async with there.serving("default", "gpu"):
+            await there.ended()
+        assert await there.attempts() == [("started", 1), ("not_completed", 1), ("started", 2), ("succeeded", 1)]
 
 
 class Silent:
