@@ -234,6 +234,8 @@ class _View:
         match step.status:
             case StepStatus.PENDING if self._state.status is not FlowStatus.ACTIVE:
                 yield "the flow ended before it started"
+            case StepStatus.ACTIVE if self._state.status is not FlowStatus.ACTIVE:
+                yield "the flow ended before it was done"
             case StepStatus.COMPLETED:
                 yield from self._completion(step_id, step)
             case StepStatus.SKIPPED:

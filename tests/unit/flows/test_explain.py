@@ -331,6 +331,7 @@ def test_a_step_that_had_not_started_says_that_the_flow_ended():
     finish(run, "H")
     assert because(run, "G") == ["pending", "the flow ended before it started"]
     assert waits(run, "G") == []
+    assert because(run, "P") == ["active", "the flow ended before it was done"]
     assert waits(run, "P") == ["its work, on queue 'default'"]
 
 
