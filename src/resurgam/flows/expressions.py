@@ -40,7 +40,7 @@ def _needed(package: str, module: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if (error.name or "").partition(".")[0] != module:
             raise
         raise ExpressionFailed(f"this expression needs the package {package}: pip install 'resurgam[flows]'") from None
 

@@ -153,7 +153,10 @@ class Described(msgspec.Struct, frozen=True):
 
 def describe_function(step_id: str, function: Callable[..., Any], *, skip: int = 0) -> Described:
     """Return the attributes of a step that calls a function, without its first *skip* parameters."""
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise DefinitionError(f"its annotations cannot be read here: {error}; define the type in the module") from None
     parameters = list(inspect.signature(function).parameters.values())[skip:]
     inputs: dict[str, m.Attribute] = {}
     for parameter in parameters:

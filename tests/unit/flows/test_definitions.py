@@ -6,8 +6,9 @@ from typing import Annotated
 import pytest
 
 from resurgam.core.errors import DefinitionError
-from resurgam.flows import Const, FlowStep, Input, Meta, ScriptStep, WorkflowStep
+from resurgam.flows import Const, FlowStep, Input, Meta, ScriptStep, StepDecorator, WorkflowStep
 from resurgam.flows import model as m
+from resurgam.flows.steps import step_of, steps_in
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 
@@ -158,3 +159,39 @@ def _bad_workflow() -> object:
 def test_a_wrong_definition_is_refused_with_its_step_and_what_is_wrong(define, message):
     with pytest.raises(DefinitionError, match=message):
         define()
+
+
+def test_a_function_whose_types_cannot_be_found_is_refused_with_its_place():
+    with pytest.raises(
+        DefinitionError, match=r"test_definitions.py:\d+ .*: its annotations cannot be read here: name 'Unknown'"
+    ):
+
+        @StepDecorator(Registry())
+        def late(order: "Unknown") -> int:  # noqa: F821 -- on purpose
+            return 1
+
+
+def test_a_function_is_refused_with_its_place():
+    with pytest.raises(DefinitionError, match=r"test_definitions.py:\d+ .*: 'n' is an input and an output"):
+
+        @StepDecorator(Registry())
+        def n(n: int) -> int:
+            return n
+
+    with pytest.raises(DefinitionError, match=r"test_definitions.py:\d+ .*got 'Price'; use 'price'"):
+
+        @StepDecorator(Registry())
+        def Price() -> int:
+            return 1
+
+
+def test_the_step_of_a_function_is_found_by_its_activity_even_if_that_is_mocked():
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def one() -> int:
+        return 1
+
+    registry.replace("one", lambda: 2)
+
+    assert [*steps_in(registry.copy())] == [step_of(one)]
