@@ -13,8 +13,8 @@ from resurgam.core.errors import DefinitionError, NotFound
 from resurgam.flows import model as m
 
 _NOTHING: Final[frozenset[str]] = frozenset()
-_OPEN_TYPES: Final = ("", "any")
-"""What an attribute has as its type if the step takes any."""
+_ANY: Final = "any"
+"""The type of an attribute in a step that takes or provides values of every type."""
 
 
 class Profile(msgspec.Struct, frozen=True, gc=False):
@@ -146,12 +146,12 @@ def profile_of(step: m.Step) -> Profile:
 
 
 def _check_types(catalog: Catalog, step: m.Step) -> None:
-    """An attribute has one type in all steps, whatever its role; where it is open, it fits every type."""
-    declared = {name: one.type for name, one in step.attributes.items() if one.type not in _OPEN_TYPES}
+    """An attribute has one type in all steps, whatever its role; ``any`` fits every type."""
+    declared = {name: one.type for name, one in step.attributes.items() if one.type != _ANY}
     for name, here in sorted(declared.items()):
         for other in sorted(catalog.users(name)):
             there = catalog.profile(other).step.attributes[name].type
-            if there not in _OPEN_TYPES and there != here:
+            if there not in (here, _ANY):
                 raise DefinitionError(
                     f"step {step.id!r}: attribute {name!r} has type {here!r} here and {there!r} in step {other!r}; "
                     "an attribute has one type in all steps"

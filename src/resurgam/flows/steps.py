@@ -245,7 +245,7 @@ def input_of(name: str, hint: Any, default: Any = UNSET) -> m.Attribute:
     script = cel(note.mapping)
     mapping = None if script is None else m.Mapping(script=script)
     # An input that collects a list, or runs for each element, has another type than its attribute.
-    shown: m.ValueType = "" if note.for_each or note.collect in ("some", "all") else type_name(hint)
+    shown: m.ValueType = "any" if note.for_each or note.collect in ("some", "all") else type_name(hint)
     if default is UNSET:
         if note.deadline is not None:
             raise DefinitionError(f"parameter {name!r}: a deadline needs a default, which counts after it")

@@ -183,8 +183,7 @@ class Simulation:
         if at is not None:
             self.store = at.store.copy()
         else:
-            first = start_event(workflow, args) if isinstance(workflow, Workflow) else workflow
-            self.store = rebuild_store(log or [first])
+            self.store = rebuild_store(log or [_first_entry(workflow, args)])
             self._messages = unsent(self._messages, log)
         self._live_root  # noqa: B018 -- created now, so that tests can observe it from the start
         if isinstance(chooser, Follower):
@@ -476,6 +475,10 @@ def _root(store: SimulatedStore) -> StoredExecution:
     newest = store.newest(first.started.entity_id)
     assert newest is not None
     return newest
+
+
+def _first_entry(what: Any, args: Sequence[object]) -> Any:
+    return start_event(what, args) if isinstance(what, Workflow) else what
 
 
 def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.WorkflowStarted:

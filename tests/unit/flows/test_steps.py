@@ -104,9 +104,9 @@ def test_notes_say_how_inputs_are_taken() -> None:
     ) -> Sent: ...  # type: ignore[empty-body]
 
     made = defined(ship, parallelism=4, predicate="limit > 1")
-    assert made.attributes["items"] == m.Required(required=m.RequiredConfig(for_each=True))
+    assert made.attributes["items"] == m.Required(type="any", required=m.RequiredConfig(for_each=True))
     assert made.attributes["offers"] == m.Required(
-        required=m.RequiredConfig(collect="some", match=m.Expression(language="cel", script="value > 1"))
+        type="any", required=m.RequiredConfig(collect="some", match=m.Expression(language="cel", script="value > 1"))
     )
     route = made.attributes["route"]
     assert isinstance(route, m.Required)
