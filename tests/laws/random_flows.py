@@ -9,7 +9,8 @@ from resurgam.core.errors import NonRetryable
 from resurgam.flows import model as m
 from support.flow_simulation import Function
 
-COLLECTS: list[m.Collect] = ["first", "last", "some", "all", "none"]
+COLLECTS: list[m.Collect] = ["first", "first", "first", "last", "some", "all", "none"]
+FATES = ["gives", "gives", "gives", "gives", "list", "flaky", "empty", "fails", "fails at 2", "fails at 2", "hopeless"]
 
 
 class RandomFlow(msgspec.Struct):
@@ -46,14 +47,13 @@ def _function(name: str, fate: str) -> Function:
 def flows(draw: Any, *, ordered: bool = False) -> RandomFlow:
     """Draw a flow. If its outcome may depend on the order of results, it is not *ordered*: several steps then provide
     one attribute, and optional inputs have short deadlines."""
-    count = draw(st.integers(1, 6))
+    count = draw(st.integers(2, 7))
     steps = [_step(draw, number, ordered=ordered) for number in range(count)]
-    fates = ["gives", "gives", "list", "empty", "fails", "fails at 2", "flaky", "hopeless"]
     return RandomFlow(
         steps=steps,
-        goals=draw(st.lists(st.sampled_from([one.id for one in steps]), min_size=1, max_size=3, unique=True)),
+        goals=draw(st.lists(st.sampled_from([one.id for one in steps[-3:]]), min_size=1, max_size=3, unique=True)),
         init={"given": [[1, 2, 3]], "one": [2]},
-        fates={one.id: draw(st.sampled_from(fates)) for one in steps},
+        fates={one.id: draw(st.sampled_from(FATES)) for one in steps},
     )
 
 
@@ -63,11 +63,11 @@ def _step(draw: Any, number: int, *, ordered: bool) -> m.Step:
         attributes[f"c{draw(st.integers(0, 1))}"] = m.Output(
             output=m.OutputConfig(mapping=m.Mapping(name=f"a{number}"))
         )
-    known = ["given", "one", *(f"{letter}{one}" for one in range(number) for letter in "ab")]
+    known = [*(f"{letter}{one}" for one in range(number) for letter in "ab"), "one", "given"]
     if not ordered and number > 1:
         known += [name for name in ("c0", "c1") if name not in attributes]
-    for name in draw(st.lists(st.sampled_from(known), max_size=3, unique=True)):
-        if name not in ("c0", "c1") or number == 5:  # only the last step takes them, so that there is no cycle
+    for name in draw(st.lists(st.sampled_from(known[-8:]), max_size=3, unique=True)):
+        if name not in ("c0", "c1") or number == 6:  # only the last step takes them, so that there is no cycle
             attributes[name] = _input(draw, name, ordered=ordered)
     return m.Step(
         id=f"s{number}",
@@ -75,16 +75,16 @@ def _step(draw: Any, number: int, *, ordered: bool) -> m.Step:
         type="python",
         attributes=attributes,
         python=m.PythonConfig(activity=f"s{number}", compensate=draw(st.sampled_from(["", "undo"]))),
-        predicate=_expression(draw(st.sampled_from(["true", "true", "true", "false", "!"]))),
+        predicate=_expression(draw(st.sampled_from([*["true"] * 8, "false", "!"]))),
         work_config=m.WorkConfig(parallelism=draw(st.integers(1, 3)), max_retries=draw(st.integers(1, 2))),
     )
 
 
 def _input(draw: Any, name: str, *, ordered: bool) -> m.Attribute:
     collect = draw(st.sampled_from(COLLECTS))
-    each = collect == "first" and draw(st.integers(0, 3)) == 0
+    each = collect == "first" and name[0] in "gb" and draw(st.booleans())
     if draw(st.booleans()):
-        match = draw(st.sampled_from([None, None, "2", "[1, 2, 3]", "!"]))
+        match = draw(st.sampled_from([None, None, None, None, "2", "[1, 2, 3]", "!"]))
         config = m.RequiredConfig(collect=collect, for_each=each, match=None if match is None else _expression(match))
         return m.Required(required=config)
     deadline = 10**9 if ordered else draw(st.sampled_from([0, 50, 1000]))
