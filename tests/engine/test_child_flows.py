@@ -468,3 +468,61 @@ async def test_a_child_is_kept_until_its_flow_is_complete(engines: Engines) -> N
         assert await env.finish(handle.result()) == {"heard": 1, "finished": 1}
         await env.advance(60)
         assert await env.engine.purge(before=env.now()) == 3
+
+
+async def test_a_detached_flow_goes_its_own_way(engines: Engines) -> None:
+    """Awaiting it waits for its start; it has a tree of its own and outlives the workflow."""
+    waiting = Waiting(detach=True)
+    async with engines.open(waiting.registry) as env:
+        await register(env, waiting.steps)
+        handle = await env.start("waits", id="root")
+        assert await env.finish(handle.result()) is None
+        await env.settle()
+        flow = await env.engine.handle("flow").describe()
+        assert (str(flow.status), flow.tree_id == flow.run_id) == ("running", True)
+        [listener] = await children(env, "flow")
+        await env.finish(env.engine.handle(listener).signal("go", 3))
+        assert await env.finish(env.engine.handle("flow").result()) == {"heard": 3}
+
+
+async def test_a_flow_whose_id_is_in_use_fails_the_call(engines: Engines) -> None:
+    """The flow that has the id goes on."""
+    waiting = Waiting()
+    async with engines.open(waiting.registry) as env:
+        await register(env, waiting.steps)
+        await env.finish(env.engine.start_flow(["hear"], {"order": 2}, id="flow"))
+        handle = await env.start("waits", id="root")
+        with pytest.raises(WorkflowFailed, match="flow id 'flow' is in use"):
+            await env.finish(handle.result())
+        assert await statuses(env, "flow") == ["running"]
+
+
+async def test_a_workflow_step_may_be_retried_and_continue_as_new(engines: Engines) -> None:
+    """The flow waits for the last execution of the last generation."""
+    registry = Registry()
+
+    @registry.workflow(retry=TWICE)
+    async def stubborn(ctx: Context, order: Any, generation: int = 1) -> dict[str, Any]:
+        if ctx.info.attempt == 1:
+            raise ValueError("again")
+        if generation == 1:
+            ctx.continue_as_new(order, 2)
+        return {"done": [order, generation, ctx.info.attempt]}
+
+    async with engines.open(registry) as env:
+        await register(env, [workflow_step("stubborn", "stubborn", ["order"], ["done"])])
+        handle = await env.finish(env.engine.start_flow(["stubborn"], {"order": 5}))
+        assert await env.finish(handle.result()) == {"done": [5, 2, 2]}
+
+
+async def test_the_tree_of_a_flow_begins_with_the_flow(engines: Engines) -> None:
+    """Its steps and its children are below it."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        await register(env, shop.steps)
+        handle = await env.finish(env.engine.start_flow(["ship"], {"order": 1}))
+        await env.finish(handle.result())
+        tree = await handle.tree()
+        assert (tree.kind, tree.name) == ("flow", "ship")
+        assert [step.name for step in tree.runs[0].steps] == ["charge", "price", "ship"]
+        assert [child.workflow.name for child in tree.runs[0].children] == ["charge"]
