@@ -47,6 +47,7 @@ async def _serve_until_dead(engines: Engines, store: Any, clock: ManualClock, re
         for task in left:
             task.cancel()
         await asyncio.sleep(0)
+    await worker._instances.evict_all()
     worker._watchdog.stop()
 
 
