@@ -84,7 +84,9 @@ def test_the_commands_about_flows_print_what_the_page_shows(tmp_path):
 def test_every_block_and_command_about_flows_is_used():
     files = [file for file, *_ in FLOW_STEPS if file]
     commands = [" ".join(command.split()[1:3]) for *_, command, _ in FLOW_STEPS if command]
-    assert files == ["orders.py", "shop.py", "approval.py", "quotes.py", "routes.py", "invoice.py", "charges.py"]
+    assert files == [
+        *("orders.py", "shop.py", "approval.py", "quotes.py", "routes.py", "invoice.py", "charges.py", "test_orders.py")
+    ]
     assert commands == [
         *(
             "shop.py",
@@ -97,7 +99,7 @@ def test_every_block_and_command_about_flows_is_used():
             "approval.py Grace",
         ),
         *("quotes.py", "routes.py", "flow explain", "step register", "step list", "invoice.py", "step remove"),
-        "charges.py",
+        *("charges.py", "-m pytest"),
     ]
     assert FLOWS.count("```") == 2 * (len(files) + len(re.findall(DEFINITION, FLOWS, re.DOTALL)))
 

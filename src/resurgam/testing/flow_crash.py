@@ -45,7 +45,7 @@ async def crash_flow_everywhere(
     init: Mapping[str, object] | None = None,
     *,
     steps: Iterable[object] = (),
-    mocks: Mapping[Activity[..., Any] | str, object] | None = None,
+    mocks: Mapping[Any, object] | None = None,
     messages: Sequence[events.Event] = (),
     seed: int | None = None,
     registry: Registry = default_registry,
@@ -56,12 +56,12 @@ async def crash_flow_everywhere(
     steps become something else, or if completed work is repeated.
 
     The steps are the functions of *registry* with ``@step``, and *steps*: those that are scripts, flows or workflows.
-    *mocks* replace functions by a value, an exception or a callable. *messages* are cancel requests and the like. *seed*
+    *mocks* replace steps and activities, by function or name, by a value, an exception or a callable. *messages* are cancel requests and the like. *seed*
     decides the order in which work completes; without it, work completes in the order in which it was started.
     """
     catalog = catalog_of(registry, steps)
     started = _started(catalog, goals, init or {})
-    named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}
+    named = {_name_of(key): value for key, value in (mocks or {}).items()}
 
     undisturbed: list[Simulation] = []
 
@@ -76,6 +76,13 @@ async def crash_flow_everywhere(
         return made
 
     return await sweep(simulation)
+
+
+def _name_of(function: Any) -> str:
+    """Return the name of an activity: one that is a step has that of the step."""
+    if isinstance(function, str):
+        return function
+    return function.name if isinstance(function, Activity) else step_of(function).id
 
 
 def _started(catalog: Catalog, goals: Sequence[Goal], init: Mapping[str, object]) -> fe.FlowStarted:
