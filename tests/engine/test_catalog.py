@@ -1,6 +1,7 @@
 """The catalog of steps: registered, updated, removed, by one client or several at the same time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,54 @@ async def _work_of(store: Store, found: r.Instance) -> r.OpenWork:
     work = await store.inspector.open_work(found)
     assert work is not None
     return work
+
+
+class Dying:
+    """A store that fails from its n-th write on, before that is applied or after."""
+
+    def __init__(self, store: Store, at: int, *, applied: bool) -> None:
+        self._store = store
+        self._at, self._applied = at, applied
+        self.writes = 0
+
+    def __getattr__(self, verb: str) -> Any:
+        member = getattr(self._store, verb)
+        if verb not in ("create", "deliver", "claim", "commit", "release"):
+            return member
+
+        async def call(*args: Any) -> Any:
+            self.writes += 1
+            if self.writes < self._at or (self.writes == self._at and self._applied):
+                answer = await member(*args)
+                if self.writes < self._at:
+                    return answer
+            raise StoreError("the process has died")
+
+        return call
+
+
+async def test_a_client_may_die_at_any_write_and_another_finishes(engines: Engines) -> None:
+    """The step is there once, whatever the first has left: nothing, a request, or a lease on the catalog."""
+    at, dead = 0, True
+    while dead:
+        at += 1
+        for applied in (False, True):
+            async with engines.client(Registry()) as (store, clock, engine):
+                dying = Dying(store, at, applied=applied)
+                first = Engine(dying, registry=Registry(), clock=clock, worker=False)  # type: ignore[arg-type]
+                async with first:
+                    try:
+                        dead = not await first.register_step(DOUBLE)
+                    except StoreError:
+                        dead = True
+                clock.move_to(clock.now() + LEASE + 1)
+                await engine.register_step(DOUBLE)
+                await engine.register_step(ScriptStep("other", "return 1"))
+                assert [step.id for step in await engine.steps()] == ["double", "other"]
+                found = await CatalogReader(store).instance()
+                assert found is not None
+                assert types(await store.read(found)).count("step_registered") == 2, (at, applied)
+    assert at > 4
 
 
 async def test_functions_of_the_registry_are_in_the_catalog_when_the_worker_starts(engines: Engines) -> None:
