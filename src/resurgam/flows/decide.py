@@ -216,13 +216,16 @@ class _Decision:
         return bool(unused)
 
     def _start_ready(self) -> bool:
-        """Start the steps that have their inputs; return whether one is decided already, so that others may follow."""
+        """Start the steps that have their inputs; return whether there were any, since others may be needed no longer."""
+        started = False
         for step_id in self._pending():
             if self._inputs.gate(step_id) is Gate.OPEN:
                 self._start(step_id)
-                if self._state.steps[step_id].status.terminal:
+                status = self._state.steps[step_id].status
+                if status.terminal:
                     return True
-        return False
+                started = started or status is StepStatus.ACTIVE
+        return started
 
     def _start(self, step_id: str) -> None:
         step = self._state.plan.steps[step_id]

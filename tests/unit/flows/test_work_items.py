@@ -142,6 +142,23 @@ def with_slow_work(goal: Function, seed: int) -> FlowSimulation:
     return run
 
 
+def test_one_commit_has_a_result_and_everything_that_follows_from_it() -> None:
+    steps = [
+        step("A: > a"),
+        step("B: a > b"),
+        changed(step("C: a > c"), predicate=m.Expression(language="cel", script="!")),
+    ]
+    run = FlowSimulation([*steps, step("G: b ?c > g")], ["G"], functions={"A": gives(a=1)}, losses=False)
+    [ref] = run.queued
+    run.claim(ref)
+    run.finish(ref)
+    run.advance()
+    assert [entry.type for entry in run.outcome.events] == [
+        *("work_started", "work_succeeded", "attribute_set", "step_completed", "step_started", "step_failed"),
+    ]
+    assert [request.name for request in run.outcome.activities] == ["B"]
+
+
 def test_the_result_that_decides_the_end_starts_nothing_more() -> None:
     """One goal has its input, another one can no longer get it."""
     steps = [step("P: > d e"), step("G: d > g"), step("H: e > h")]
