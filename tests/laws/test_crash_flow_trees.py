@@ -1,7 +1,10 @@
 """Kill trees of workflows and flows after every event of any of them: each ends as it does undisturbed."""
 
 import asyncio
+import random
 from typing import Any
+
+import pytest
 
 from resurgam import Context, NonRetryable, Registry
 from resurgam.core import event as events
@@ -10,6 +13,9 @@ from resurgam.flows import WorkflowStep
 from resurgam.flows import model as m
 from resurgam.flows.steps import StepDecorator
 from resurgam.testing import crash_everywhere
+from resurgam.testing.crash import outcome
+from resurgam.testing.loading import catalog_of
+from resurgam.testing.simulation import Simulation
 
 registry = Registry()
 step = StepDecorator(registry)
@@ -133,3 +139,14 @@ async def test_a_flow_that_cannot_be_planned() -> None:
         return ""
 
     assert result(await swept(hopeless)) == '"DefinitionError"'
+
+
+@pytest.mark.parametrize(("workflow", "args"), [(sell, (["a", "b", "c"],)), (sell, (["a", "bomb"],)), (nested, ())])
+async def test_the_order_in_which_things_happen_decides_nothing(workflow: Any, args: tuple[Any, ...]) -> None:
+    """In whatever order results arrive and children go on: one outcome."""
+    outcomes = set()
+    for seed in range(30):
+        catalog = catalog_of(registry, STEPS)
+        world = Simulation(workflow, *args, registry=registry, catalog=catalog, chooser=random.Random(seed))
+        outcomes.add(outcome(await world.run()))
+    assert len(outcomes) == 1
