@@ -526,3 +526,17 @@ async def test_the_tree_of_a_flow_begins_with_the_flow(engines: Engines) -> None
         assert (tree.kind, tree.name) == ("flow", "ship")
         assert [step.name for step in tree.runs[0].steps] == ["charge", "price", "ship"]
         assert [child.workflow.name for child in tree.runs[0].children] == ["charge"]
+
+
+async def test_a_paused_child_of_a_cancelled_flow_is_resumed_to_stop(engines: Engines) -> None:
+    """Else it would never hear of it."""
+    waiting = Waiting()
+    async with engines.open(waiting.registry) as env:
+        await register(env, waiting.steps)
+        await env.finish(env.engine.start_flow(["hear"], {"order": 1}, id="flow"))
+        await env.settle()
+        [listener] = await children(env, "flow")
+        await env.finish(env.engine.handle(listener).pause())
+        await env.finish(env.engine.handle("flow").cancel())
+        await env.settle()
+        assert await statuses(env, "flow", listener) == ["cancelled", "cancelled"]
