@@ -1,5 +1,6 @@
 """What callers do with flows: start, plan, wait, pause, cancel, terminate, list, describe, export, purge."""
 
+import asyncio
 from datetime import timedelta
 from typing import Annotated
 
@@ -85,6 +86,39 @@ async def test_the_same_start_again_gives_the_flow_that_is_there_open_or_closed(
         with pytest.raises(AlreadyExists, match="id 'f' belongs to another flow with other goals or values"):
             await env.engine.start_flow(["price"], GIVEN, id="f")
         assert shop.calls == ["order", "price", "shipment"]
+
+
+async def test_a_start_is_repeated_though_its_steps_are_gone(engines: Engines) -> None:
+    """The flow that is there goes by its own plan; another flow cannot be planned any more."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        first = await env.start_flow(["shipment"], GIVEN, id="f")
+        await env.engine.remove_step("order")
+        await env.engine.remove_step("shipment")
+        again = await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        assert (again.run_id, await again.result()) == (first.run_id, RESULT)
+        for id, given in (("g", GIVEN), ("f", {"order_id": "o-2"})):
+            with pytest.raises(NotFound, match="there is no step 'shipment' in the catalog"):
+                await env.engine.start_flow(["shipment"], given, id=id)
+
+
+async def test_of_two_equal_starts_at_once_one_flow_comes(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        starts = [env.engine.start_flow(["shipment"], GIVEN, id="f") for _ in range(3)]
+        flows = await asyncio.gather(*starts)
+        assert len({flow.run_id for flow in flows}) == 1
+        assert await env.finish(flows[-1].result()) == RESULT
+        assert shop.calls == ["order", "price", "shipment"]
+
+
+async def test_a_flow_that_no_worker_serves_says_so(engines: Engines) -> None:
+    shop = Shop()
+    async with engines.client(shop.registry) as (_, _, engine):
+        flow = await engine.start_flow(["order"], GIVEN, queue="slow")
+        assert (await flow.describe()).waiting_for == ("a worker that serves queue 'slow'",)
+        catalog = await engine.handle("catalog").describe()
+        assert (catalog.status, catalog.waiting_for, catalog.history_length) == (Status.RUNNING, (), 4)
 
 
 async def test_the_id_of_a_workflow_is_not_given_to_a_flow(engines: Engines) -> None:

@@ -13,7 +13,7 @@ from resurgam.client.pending import PendingWork, Survey, failure_of, moment
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.failure import rebuild
-from resurgam.core.flow_event import FLOW
+from resurgam.core.flow_event import CATALOG, FLOW
 from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
@@ -134,13 +134,18 @@ async def _describe_other(
         input=None if flow is None else flow.given(),
         result=None if flow is None else flow.result(),
         state={} if flow is None else flow.attributes(),
-        waiting_for=() if instance.status.terminal else tuple(waits) or (f"a worker that serves {instance.queue!r}",),
+        waiting_for=() if instance.status.terminal else tuple(waits) or _idle(instance),
         pending=pending,
         worker=work.worker if held else None,
         redeliveries=max(0, work.deliveries - 1),
         uncompensated=() if flow is None else flow.uncompensated(),
         error=corrupt or (flow.error() if flow is not None else None) or _problem(instance),
     )
+
+
+def _idle(instance: Instance) -> tuple[str, ...]:
+    """Return what an instance waits for that has no open work: the catalog waits for changes, which its clients make."""
+    return () if instance.kind == CATALOG else (f"a worker that serves queue {instance.queue!r}",)
 
 
 async def _readable_log(store: Store, execution: Instance) -> tuple[Sequence[events.Event], CorruptHistory | None]:

@@ -11,7 +11,7 @@ from resurgam.client.catalog import CatalogClient
 from resurgam.client.client import FlowOptions
 from resurgam.client.handle import Handle
 from resurgam.core import flow_event as fe
-from resurgam.core.errors import AlreadyExists
+from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.flows import model as m
 from resurgam.flows import planner
 from resurgam.flows.catalog import Catalog
@@ -50,10 +50,18 @@ class Flows:
             check_text(queue, "queue")
         given = self._encoded(init, "init")
         described = self._encoded(options.get("metadata"), "metadata")
-        plan = await self._planned(_ids(goals), given)
+        values: dict[str, tuple[Raw, ...]] = {name: (value,) for name, value in given.items()}
+        wanted = _ids(goals)
+        try:
+            plan = await self._planned(wanted, given)
+        except (NotFound, DefinitionError):
+            # The catalog may have changed since a flow of this id was started: that one goes by its own plan.
+            found = None if entity_id is None else await self._store.inspector.get(entity_id)
+            if found is None or not await self._is_same(found, wanted, values):
+                raise
+            return Handle(self._access, found.entity_id, None, started=found)
         now = self._access.clock.now()
         run_id, execution_id, generated_id = new_ids(now)
-        values: dict[str, tuple[Raw, ...]] = {name: (value,) for name, value in given.items()}
         started = fe.FlowStarted(
             seq=1,
             at=now,
@@ -67,8 +75,8 @@ class Flows:
             tags={} if tags is None else check_tags(tags),
         )
         [answer] = await self._store.create([Creation(started=started, attach=True)])
-        if isinstance(answer, Exists):
-            await self._check_same(answer.instance, plan.goals, values)
+        if isinstance(answer, Exists) and not await self._is_same(answer.instance, wanted, values):
+            raise _belongs_to_another(answer.instance)
         return Handle(self._access, started.entity_id, None, started=answer.instance)
 
     async def plan(self, goals: Sequence[Goal], init: Mapping[str, object] | None, mode: planner.Mode) -> planner.Plan:
@@ -124,18 +132,22 @@ class Flows:
             raise TypeError(f"{what} must be a mapping of names to values, got {values!r}")
         return {name: self._access.encode(value, f"{what}[{name!r}]") for name, value in values.items()}
 
-    async def _check_same(self, found: Instance, goals: tuple[str, ...], init: Mapping[str, tuple[Raw, ...]]) -> None:
-        """Refuse an id that another flow has, or a workflow."""
-        if found.kind == fe.FLOW:
-            [first, *_] = await self._store.read(found)
-            assert isinstance(first, fe.FlowStarted)
-            given = msgspec.json.decode(first.input, type=FlowInput)
-            if given.plan is not None and given.plan.goals == goals and _plain(given.init) == _plain(init):
-                return
-        what = "flow with other goals or values" if found.kind == fe.FLOW else found.kind
-        raise AlreadyExists(
-            f"id {found.entity_id!r} belongs to another {what}, {found.name!r} ({found.status}); choose another id"
-        )
+    async def _is_same(self, found: Instance, goals: Sequence[str], init: Mapping[str, tuple[Raw, ...]]) -> bool:
+        """Whether an instance is a flow that was started with these goals and values."""
+        if found.kind != fe.FLOW:
+            return False
+        [first, *_] = await self._store.read(found)
+        assert isinstance(first, fe.FlowStarted)
+        given = msgspec.json.decode(first.input, type=FlowInput)
+        own = given.goals if given.plan is None else given.plan.goals
+        return set(own) == set(goals) and _plain(given.init) == _plain(init)
+
+
+def _belongs_to_another(found: Instance) -> AlreadyExists:
+    what = "flow with other goals or values" if found.kind == fe.FLOW else found.kind
+    return AlreadyExists(
+        f"id {found.entity_id!r} belongs to another {what}, {found.name!r} ({found.status}); choose another id"
+    )
 
 
 def _plan(catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw], mode: planner.Mode) -> planner.Plan:
