@@ -20,7 +20,7 @@ from resurgam.core.errors import (
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.engine import Engine
-from resurgam.flows import Meta, StepDecorator
+from resurgam.flows import Input, Meta, StepDecorator
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.store.move.move import Move
@@ -97,9 +97,9 @@ async def test_a_start_is_repeated_though_its_steps_are_gone(engines: Engines) -
         await env.engine.remove_step("shipment")
         again = await env.engine.start_flow(["shipment"], GIVEN, id="f")
         assert (again.run_id, await again.result()) == (first.run_id, RESULT)
-        for id, given in (("g", GIVEN), ("f", {"order_id": "o-2"})):
+        for flow_id, given in (("g", GIVEN), ("f", {"order_id": "o-2"})):
             with pytest.raises(NotFound, match="there is no step 'shipment' in the catalog"):
-                await env.engine.start_flow(["shipment"], given, id=id)
+                await env.engine.start_flow(["shipment"], given, id=flow_id)
 
 
 async def test_of_two_equal_starts_at_once_one_flow_comes(engines: Engines) -> None:
@@ -206,6 +206,19 @@ async def test_a_failed_step_is_the_cause_of_the_failed_flow(engines: Engines) -
         assert "no" in str(found.error)
         with pytest.raises(StoreError, match="'f' cannot be retried: only workflows can, got kind 'flow'"):
             await flow.retry()
+
+
+async def test_a_match_that_fails_for_a_given_value_fails_its_step_and_not_the_start(engines: Engines) -> None:
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def send(order: Annotated[dict[str, int], Input(match="value.weight < 10")]) -> int:
+        return 1
+
+    async with engines.open(registry) as env:
+        flow = await env.start_flow(["send"], {"order": {"size": 3}})
+        with pytest.raises(WorkflowFailed, match=r"step 'send' failed: .*weight"):
+            await env.finish(flow.result())
 
 
 async def test_a_flow_is_described_by_what_it_waits_for_and_what_it_has(engines: Engines) -> None:

@@ -22,6 +22,7 @@ from msgspec import UNSET
 from resurgam.core.errors import DefinitionError
 from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog, Profile
+from resurgam.flows.errors import ExpressionFailed
 
 Mode: TypeAlias = Literal["strict", "preview"]
 Match: TypeAlias = Callable[[m.Expression, object], bool]
@@ -326,7 +327,14 @@ class _Demand:
         """Whether a given value is sure to count for an input."""
         if not isinstance(config, m.RequiredConfig) or config.match is None:
             return True
-        return any(value is not UNKNOWN and self._match(config.match, value) for value in self._given[name])
+        return any(value is not UNKNOWN and self._holds(config.match, value) for value in self._given[name])
+
+    def _holds(self, match: m.Expression, value: object) -> bool | None:
+        """Whether a match holds for a given value; None if it cannot be evaluated, which fails the step when it runs."""
+        try:
+            return self._match(match, value)
+        except ExpressionFailed:
+            return None
 
     def _gate(self, profile: Profile) -> Gate:
         """Return what the matches say, as far as the given values decide them: closed if one can no longer hold."""
@@ -343,9 +351,12 @@ class _Demand:
         values = self._given.get(name, ())
         if any(value is UNKNOWN for value in values):
             return Gate.UNDECIDED
+        matches = [self._holds(match, value) for value in values]
+        if None in matches:
+            return Gate.UNDECIDED
         return gate_of(
             collect,
-            [self._match(match, value) for value in values],
+            [bool(holds) for holds in matches],
             final=bool(values) and not self._catalog.providers(name),
             complete=True,
         )

@@ -11,6 +11,7 @@ from resurgam.core.errors import DefinitionError, NotFound
 from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.planner import Mode, Plan, Reason, Use, plan
+from support.flow_runs import Equality
 from support.flow_steps import step
 
 
@@ -93,6 +94,13 @@ def test_an_unknown_goal_is_named() -> None:
 def test_no_goal_is_an_error() -> None:
     with pytest.raises(DefinitionError, match="needs a goal"):
         planned("A: > a", "", {})
+
+
+def test_a_match_that_cannot_be_evaluated_is_left_to_the_flow() -> None:
+    """The step that has it fails when it runs. Until then it decides nothing: what could provide another value is planned."""
+    steps = [step("A: x=! y > z"), step("B: > x"), step("C: > y")]
+    made = plan(Catalog(steps), ["A"], {"x": [1]}, "strict", Equality().matches)
+    assert (sorted(made.steps), made.required) == (["A", "B", "C"], ())
 
 
 def test_reasons_name_goals_and_uses() -> None:
