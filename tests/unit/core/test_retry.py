@@ -61,10 +61,12 @@ def test_delays_double_up_to_the_cap(attempt, expected):
         (RetryPolicy(jitter=0, initial_interval=0.25, backoff=3, max_interval=2), [250, 750, 2000, 2000, None]),
         (RetryPolicy(jitter=0, initial_interval=0), [0, 0, 0, 0, None]),
         (RetryPolicy(jitter=0, max_interval=0), [0, 0, 0, 0, None]),
+        (RetryPolicy(jitter=0, linear=True, initial_interval=0.5, max_interval=1.5), [500, 1000, 1500, 1500, None]),
     ],
 )
 def test_delays_follow_the_policy(policy, pauses):
     assert [policy.rule().delay_after(attempt, 0.5) for attempt in range(1, len(pauses) + 1)] == pauses
+    assert policy.rule().policy() == policy
 
 
 @pytest.mark.parametrize(
