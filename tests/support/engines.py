@@ -43,14 +43,16 @@ class StoreEnvironment(Environment):
 class Engines:
     """Open engines on one kind of store, all with the same size of cache.
 
-    *patience* is how many real seconds without any progress mean that an activity waits for the test to go on.
+    *patience* is how many real seconds without any progress mean that an activity waits for the test to go on. With *seed*
+    the order in which activities run is drawn.
     """
 
     patience: float = 0.05
 
-    def __init__(self, open_store: OpenStore, cache: int) -> None:
+    def __init__(self, open_store: OpenStore, cache: int, seed: int | None = None) -> None:
         self.open_store = open_store
         self.cache = cache
+        self.seed = seed
 
     @asynccontextmanager
     async def open(
@@ -66,7 +68,7 @@ class Engines:
         self, store: Store, clock: ManualClock, registry: Registry, **options: Any
     ) -> AsyncIterator[Environment]:
         """Open an engine on a store that is open already."""
-        given = {"patience": self.patience, "grace": 1, **options}
+        given = {"patience": self.patience, "grace": 1, "seed": self.seed, **options}
         async with StoreEnvironment(store=store, registry=registry, clock=clock, cache_size=self.cache, **given) as env:
             yield env
 
