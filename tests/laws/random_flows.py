@@ -1,5 +1,6 @@
 """Random flows: steps over a few attributes, and activities whose results depend on nothing but their arguments."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -23,18 +24,19 @@ class RandomFlow(msgspec.Struct):
 
     @property
     def functions(self) -> dict[str, Function]:
-        """The activities. One that is *flaky* fails each other time."""
+        """The activities. One that is *flaky* fails the first time for the same arguments."""
         return {name: _function(name, fate) for name, fate in self.fates.items()} | {"undo": lambda _: None}
 
 
 def _function(name: str, fate: str) -> Function:
-    calls = [0]
+    calls: Counter[bytes] = Counter()
 
     def function(arguments: dict[str, Any]) -> object:
-        calls[0] += 1
+        same = msgspec.json.encode(arguments, order="deterministic")
+        calls[same] += 1
         if fate == "fails" or (fate == "fails at 2" and 2 in arguments.values()):
             raise NonRetryable("no")
-        if fate == "hopeless" or (fate == "flaky" and calls[0] % 2):
+        if fate == "hopeless" or (fate == "flaky" and calls[same] == 1):
             raise ConnectionError("not now")
         if fate == "empty":
             return {}
