@@ -10,7 +10,7 @@ import pytest
 
 import resurgam
 import resurgam.testing
-from resurgam import errors
+from resurgam import errors, flows
 
 PACKAGE = Path(resurgam.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -40,7 +40,14 @@ def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
     ]
 
 
-@pytest.mark.parametrize("module", [resurgam, resurgam.testing, errors], ids=lambda module: module.__name__)
+def test_the_names_of_goal_flows_are_sorted_and_exactly_these():
+    assert flows.__all__ == [
+        *("Catalog", "Const", "ExpressionFailed", "FlowStep", "Input", "Meta", "Plan", "ScriptStep", "Step"),
+        *("StepDecorator", "WorkflowStep", "plan", "step"),
+    ]
+
+
+@pytest.mark.parametrize("module", [resurgam, resurgam.testing, errors, flows], ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring(module):
     undocumented = [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))]
 
@@ -63,26 +70,31 @@ def test_the_error_tree_is_drawn_as_it_is():
             assert parents[name] in {base.__name__ for base in getattr(errors, name).__mro__}, name
 
 
-def test_names_are_imported_from_where_static_checkers_see_them():
-    [block] = [node for node in ast.parse(Path(resurgam.__file__).read_text()).body if isinstance(node, ast.If)]
+@pytest.mark.parametrize(
+    ("package", "besides"), [(resurgam, {"errors": "resurgam"}), (flows, {})], ids=["resurgam", "flows"]
+)
+def test_names_are_imported_from_where_static_checkers_see_them(package, besides):
+    [block] = [node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     seen = {alias.name: f"{node.module}" for node in imports for alias in node.names}
 
-    assert seen == resurgam._MODULES | {"errors": "resurgam"}
-    assert sorted(seen) == resurgam.__all__
+    assert seen == package._MODULES | besides
+    assert sorted(seen) == package.__all__
 
 
-def test_every_public_name_is_listed_and_found():
+@pytest.mark.parametrize("package", [resurgam, flows], ids=["resurgam", "flows"])
+def test_every_public_name_is_listed_and_found(package):
     found = {}
-    exec("from resurgam import *", found)
+    exec(f"from {package.__name__} import *", found)
 
-    assert set(resurgam.__all__) <= set(dir(resurgam))
-    assert {name: found[name] for name in resurgam.__all__} == {n: getattr(resurgam, n) for n in resurgam.__all__}
+    assert set(package.__all__) <= set(dir(package))
+    assert {name: found[name] for name in package.__all__} == {n: getattr(package, n) for n in package.__all__}
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"^module 'resurgam' has no attribute 'Enigne'$"):
-        _ = resurgam.Enigne
+@pytest.mark.parametrize("package", [resurgam, flows], ids=["resurgam", "flows"])
+def test_a_name_that_does_not_exist_is_an_attribute_error(package):
+    with pytest.raises(AttributeError, match=f"^module '{package.__name__}' has no attribute 'Enigne'$"):
+        _ = package.Enigne
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
