@@ -317,7 +317,8 @@ async def test_an_attempt_that_fails_after_the_end_is_not_made_again(engines: En
         assert kinds[-3:] == ["work_not_completed", "work_cancelled", "flow_deactivated"]
 
 
-async def test_work_that_no_worker_has_begun_is_withdrawn_at_the_end(engines: Engines) -> None:
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_work_that_no_worker_has_begun_is_withdrawn_at_the_end(engines: Engines, how: str) -> None:
     async with flow_world(engines) as world:
 
         @world.step(queue="elsewhere")
@@ -327,11 +328,10 @@ async def test_work_that_no_worker_has_begun_is_withdrawn_at_the_end(engines: En
         async with world.worker() as worker:
             await world.start(["slow"])
             await world.settle(worker)
-            await world.send(events.CancelRequested())
+            await world.send(events.CancelRequested() if how == "cancel" else events.WorkflowTerminated())
             await world.ended()
-        assert (await world.types())[3:] == [
-            *("cancel_requested", "flow_cancelled", "flow_digest_updated", "work_cancelled", "flow_deactivated"),
-        ]
+        ends = ["cancel_requested", "flow_cancelled"] if how == "cancel" else ["workflow_terminated"]
+        assert (await world.types())[3:] == [*ends, "flow_digest_updated", "work_cancelled", "flow_deactivated"]
 
 
 async def test_a_paused_flow_starts_nothing_and_goes_on_when_it_is_resumed(engines: Engines) -> None:
