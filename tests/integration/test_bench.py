@@ -53,6 +53,7 @@ def test_every_workload_gives_its_figures(report):
         "W11",
         "W12",
         "W12",
+        "W13",
     ]
     assert (report["level"], report["failed"], report["skipped"]) == ("FULL", {}, [])
     for figures in report["figures"]:

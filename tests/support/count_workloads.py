@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeAlias
 
 from resurgam import Engine, Event
-from resurgam.bench import programs
+from resurgam.bench import flows, programs
 from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import SystemClock
 from resurgam.worker import watchdog
 from support import postgres, redis
@@ -102,6 +103,12 @@ async def reaction(engine: Engine, signals: int, counted: Counted) -> None:
             await handle.result()
 
 
+async def goals(engine: Engine, number: int, counted: Counted) -> None:
+    """W13: many flows at once, from their start to their result."""
+    with counted():
+        await asyncio.gather(*[flows.run_flow(engine, one) for one in range(number)])
+
+
 async def replay(engine: Engine, steps: int, counted: Counted) -> None:
     """Do what a worker does with a history that it reads; a step is two events."""
     written = [encode_event(entry) for entry in await unfinished_history(engine, steps)]
@@ -142,6 +149,7 @@ class Workload(NamedTuple):
     unit: str
     sizes: tuple[int, int]
     units: int = 1
+    registry: Registry = programs.registry
     server: Callable[[], str] | None = None
 
     def per_unit(self, short: float, long: float) -> float:
@@ -157,6 +165,7 @@ WORKLOADS = {
     "W5": Workload(reaction, "signal", (15, 60)),
     "replay": Workload(replay, "replayed event", (60, 120), 2),
     "W7": Workload(sleepers, "sleeper", (15, 75)),
+    "W13": Workload(goals, "step of many flows", (20, 60), flows.STEPS, flows.registry),
     "W1-redis": Workload(sequential, "sequential step on Redis", (60, 120), server=redis.fresh_url),
     "W2-redis": Workload(concurrent, "step of many workflows on Redis", (20, 60), CHAIN, server=redis.fresh_url),
     "W1-postgres": Workload(sequential, "sequential step on Postgres", (60, 120), server=postgres.fresh_url),
@@ -172,7 +181,7 @@ async def run(name: str, counted: Counted) -> None:
     workload = WORKLOADS[name]
     with tempfile.TemporaryDirectory(prefix="resurgam-counted-") as folder:
         url = workload.server() if workload.server is not None else f"sqlite:///{folder}/counted.db"
-        async with Engine(url, registry=programs.registry, clock=CountingClock(), tick_limit=3600) as engine:
+        async with Engine(url, registry=workload.registry, clock=CountingClock(), tick_limit=3600) as engine:
             await workload.run(engine, workload.sizes[0], contextlib.nullcontext)
             for size in workload.sizes:
                 await workload.run(engine, size, counted)

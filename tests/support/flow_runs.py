@@ -17,11 +17,12 @@ from resurgam.core.entry import Event, Failure, encode_event
 from resurgam.core.event import decode_event
 from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
-from resurgam.flows.decide import decide, wake_at
+from resurgam.flows.decide import decide, is_at_rest, wake_at
 from resurgam.flows.errors import ExpressionFailed
 from resurgam.flows.judge import Judge
 from resurgam.flows.planner import plan
 from resurgam.flows.state import FlowInput, FlowState, FlowStatus, WorkStatus
+from resurgam.flows.wiring import encode_plan
 
 Handler = Callable[[dict[str, Any]], Any]
 
@@ -97,6 +98,7 @@ class FlowRun:
             assert described(self._folded) == seen
         self._seen.clear()
         assert described(self._folded) == described(self.state)
+        assert self.state.deactivated or is_at_rest(self.state, self.judge, self.now)
         self._taken.append((event, self.now, len(self.log)))
 
     def check_crashes(self) -> None:
@@ -192,7 +194,7 @@ def started(
         execution_id="execution",
         run_id="run",
         tree_id="run",
-        input=Raw(msgspec.json.encode(FlowInput(made, given, about))),
+        input=Raw(msgspec.json.encode(FlowInput(encode_plan(made), given, about))),
     )
 
 
@@ -214,5 +216,6 @@ def watch(state: FlowState) -> list[bytes]:
 
 
 def described(state: FlowState) -> bytes:
-    """Return everything that a state says."""
-    return msgspec.json.encode({name: one for name, one in vars(state).items() if name != "apply"}, enc_hook=repr)
+    """Return everything that a state says; what it has touched is a note of `decide` for itself."""
+    said = {name: one for name, one in vars(state).items() if name not in ("apply", "touched", "fresh", "wiring")}
+    return msgspec.json.encode(said | {"plan": state.plan}, enc_hook=repr)

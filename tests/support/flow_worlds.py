@@ -21,6 +21,7 @@ from resurgam.flows.expressions import Expressions
 from resurgam.flows.planner import plan
 from resurgam.flows.state import FlowInput, FlowState
 from resurgam.flows.steps import StepDecorator
+from resurgam.flows.wiring import encode_plan
 from resurgam.runtime.brain import CodeBrain
 from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
@@ -91,7 +92,7 @@ class FlowWorld:
             execution_id=f"{entity_id}-execution",
             run_id=f"{entity_id}-run",
             tree_id=f"{entity_id}-run",
-            input=Raw(msgspec.json.encode(FlowInput(made, given, about))),
+            input=Raw(msgspec.json.encode(FlowInput(encode_plan(made), given, about))),
         )
         await self.create(started)
 

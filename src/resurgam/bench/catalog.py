@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from resurgam.bench import endless, idle, recovery, several, startup, workloads
+from resurgam.bench import endless, flows, idle, recovery, several, startup, workloads
 from resurgam.bench.figures import Figures
 from resurgam.bench.scene import Scene
 
@@ -22,6 +22,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figur
     "W10": several.several,
     "W11": recovery.recovery_of_many,
     "W12": startup.startup,
+    "W13": flows.flows,
 }
 
 
@@ -61,6 +62,11 @@ def _raw_commits(figures: Figures) -> float | None:
 
 def _rounded_commits(figures: Figures) -> float | None:
     return None if figures.commits is None else round(figures.commits, 2)
+
+
+def _to_workflow(figures: Figures) -> float | None:
+    ratio = figures.more.get("to_workflows")
+    return None if ratio is None else 1 / ratio
 
 
 def _longest_recovery(figures: Figures) -> float | None:
@@ -114,6 +120,9 @@ EXPECTATIONS: Final = (
     Expectation("W11", "1,000 runs of 100 events resumed within 3 s", lambda f: f.p50, "s", most=3),
     Expectation("W12", "import resurgam under 120 ms", lambda f: _start_of(f, command=False), "ms", most=120),
     Expectation("W12", "resurgam --help under 200 ms", lambda f: _start_of(f, command=True), "ms", most=200),
+    Expectation(
+        "W13", "a step of a flow at most 1.5 times as long as one of a workflow", _to_workflow, "times", most=1.5
+    ),
 )
 
 

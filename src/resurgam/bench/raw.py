@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from resurgam.core import event as events
+from resurgam.core import flow_event
 from resurgam.core.event import encode_event
 from resurgam.core.outcome import ActivityRequest
 from resurgam.store.sqlite.connection import Database
@@ -29,11 +30,12 @@ _EMPTY: Mapping[str, str] = {"TEXT": "''", "BLOB": "x''", "INTEGER": "0", "REAL"
 
 
 def commits_of(history: Sequence[events.Event]) -> list[list[events.Event]]:
-    """Split a history into commits: commands go with the answer that led to them."""
+    """Split a history into commits: commands, and what a flow decides, go with the answer that led to them."""
     commits: list[list[events.Event]] = []
     before: events.Event | None = None
     for entry in history:
         next_answer = isinstance(before, events.Command) and not isinstance(entry, events.Command)
+        next_answer = next_answer or isinstance(entry, flow_event.WorkSucceeded)
         if before is None or isinstance(before, events.WorkflowStarted) or next_answer:
             commits.append([])
         commits[-1].append(entry)

@@ -1,7 +1,7 @@
 """Plan and start goal flows, and keep the catalog of steps."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -11,6 +11,7 @@ from resurgam.client.catalog import CatalogClient
 from resurgam.client.client import FlowOptions
 from resurgam.client.handle import Handle
 from resurgam.core import flow_event as fe
+from resurgam.core.entry import NULL
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.flows import model as m
 from resurgam.flows import planner
@@ -18,9 +19,13 @@ from resurgam.flows.catalog import Catalog
 from resurgam.flows.expressions import Expressions
 from resurgam.flows.state import FlowInput
 from resurgam.flows.steps import step_of, steps_in
+from resurgam.flows.wiring import encode_plan, stored
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE
 from resurgam.runtime.system import new_ids
 from resurgam.store.records import Creation, Exists, Instance
+
+_KNOWN: Final = 1000
+"""The most plans that a client keeps."""
 
 Goal: TypeAlias = str | m.Step | Callable[..., Any]
 """A step whose result is wanted: its id, its function, or its definition."""
@@ -33,6 +38,7 @@ class Flows:
         self._access = access
         self._store = access.store
         self._catalog = CatalogClient(access, worker)
+        self._plans = Plans()
         self._defined: dict[str, m.Step] = {}
         """The functions of the registry that are in the catalog, as far as this client knows."""
 
@@ -53,7 +59,7 @@ class Flows:
         values: dict[str, tuple[Raw, ...]] = {name: (value,) for name, value in given.items()}
         wanted = _ids(goals)
         try:
-            plan = await self._planned(wanted, given)
+            planned = await self._planned(wanted, given)
         except (NotFound, DefinitionError):
             # The catalog may have changed since a flow of this id was started: that one goes by its own plan.
             found = None if entity_id is None else await self._store.inspector.get(entity_id)
@@ -65,13 +71,13 @@ class Flows:
         started = fe.FlowStarted(
             seq=1,
             at=now,
-            name=",".join(plan.goals),
+            name=fe.flow_name(planned.plan.goals),
             queue=queue or DEFAULT_QUEUE,
             entity_id=entity_id or generated_id,
             execution_id=execution_id,
             run_id=run_id,
             tree_id=run_id,
-            input=Raw(msgspec.json.encode(FlowInput(plan, values, described))),
+            input=Raw(msgspec.json.encode(FlowInput(planned.text, values, described))),
             tags={} if tags is None else check_tags(tags),
         )
         [answer] = await self._store.create([Creation(started=started, attach=True)])
@@ -84,7 +90,7 @@ class Flows:
         if mode not in ("strict", "preview"):
             raise ValueError(f"mode must be 'strict' or 'preview', got {mode!r}")
         given = self._encoded(init, "init")
-        return _plan(await self.catalog(), _ids(goals), given, mode)
+        return _plan(await self.catalog(), _ids(goals), given, mode, Expressions().matches)
 
     async def catalog(self) -> Catalog:
         """Return the catalog, with the functions of this program in it."""
@@ -115,15 +121,9 @@ class Flows:
         await self.define_functions()
         await self._catalog.remove(step_id)
 
-    async def _planned(self, goals: Sequence[str], given: Mapping[str, Raw]) -> planner.Plan:
+    async def _planned(self, goals: Sequence[str], given: Mapping[str, Raw]) -> "Planned":
         """Return the plan of a flow that can start; raise `DefinitionError` if values are missing."""
-        catalog = await self.catalog()
-        plan = _plan(catalog, goals, given, "strict")
-        if plan.required:
-            # A preview goes back to the first steps, so it names what the caller can give.
-            planner.check_given(_plan(catalog, goals, given, "preview"))
-        planner.check_given(plan)
-        return plan
+        return self._plans.find(await self.catalog(), goals, given)
 
     def _encoded(self, values: Mapping[str, object] | None, what: str) -> dict[str, Raw]:
         if values is None:
@@ -139,7 +139,7 @@ class Flows:
         [first, *_] = await self._store.read(found)
         assert isinstance(first, fe.FlowStarted)
         given = msgspec.json.decode(first.input, type=FlowInput)
-        own = given.goals if given.plan is None else given.plan.goals
+        own = given.goals if given.plan == NULL else stored(bytes(given.plan)).plan.goals
         return set(own) == set(goals) and _plain(given.init) == _plain(init)
 
 
@@ -150,9 +150,52 @@ def _belongs_to_another(found: Instance) -> AlreadyExists:
     )
 
 
-def _plan(catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw], mode: planner.Mode) -> planner.Plan:
+class Planned(msgspec.Struct, frozen=True):
+    """A plan, and its JSON."""
+
+    plan: planner.Plan
+    text: Raw
+
+
+class Plans:
+    """The plans of flows that were started. A plan that depends on no value is kept until the catalog changes."""
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+        self._known: dict[tuple[tuple[str, ...], frozenset[str]], Planned] = {}
+
+    def find(self, catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw]) -> Planned:
+        """Return the plan of a flow that can start; raise `DefinitionError` if values are missing."""
+        if catalog is not self._catalog or len(self._known) >= _KNOWN:
+            self._catalog = catalog
+            self._known.clear()
+        key = (tuple(goals), frozenset(given))
+        known = self._known.get(key)
+        return known if known is not None else self._plan(catalog, key, given)
+
+    def _plan(self, catalog: Catalog, key: tuple[tuple[str, ...], frozenset[str]], given: Mapping[str, Raw]) -> Planned:
+        matches, asked = Expressions().matches, []
+
+        def match(expression: m.Expression, value: object) -> bool:
+            asked.append(expression)
+            return matches(expression, value)
+
+        plan = _plan(catalog, key[0], given, "strict", match)
+        if plan.required:
+            # A preview goes back to the first steps, so it names what the caller can give.
+            planner.check_given(_plan(catalog, key[0], given, "preview", match))
+        planner.check_given(plan)
+        planned = Planned(plan, encode_plan(plan))
+        if not asked:
+            self._known[key] = planned
+        return planned
+
+
+def _plan(
+    catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw], mode: planner.Mode, match: planner.Match
+) -> planner.Plan:
     values = {name: (ANY.decode(value, name),) for name, value in given.items()}
-    return planner.plan(catalog, goals, values, mode, Expressions().matches)
+    return planner.plan(catalog, goals, values, mode, match)
 
 
 def _plain(values: Mapping[str, tuple[Raw, ...]]) -> object:

@@ -1,6 +1,6 @@
 """What the entries of an inbox mean to a flow: answers of activities become events of work items and compensations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -21,22 +21,22 @@ LOST: Final = Failure(
 """Recorded for an attempt that a later one shows to be lost."""
 
 
-def translated(state: FlowState, event: Event) -> Iterator[Event]:
-    """Yield what an entry means to a flow. An entry that is not about its work items means itself."""
+def translated(state: FlowState, event: Event) -> Iterable[Event]:
+    """Return what an entry means to a flow. An entry that is not about its work items means itself."""
     number = number_of(event)
     item = state.item_of(number)
     if number is None or item is None:
-        yield event
-    elif number in state.compensations:
-        yield from _about_compensation(event, number, item)
-    else:
-        yield from _about_item(event, number, item, state.plan.steps[item.step])
+        return (event,)
+    if number in state.compensations:
+        return _about_compensation(event, number, item)
+    step = state.wiring.steps[item.step].step
+    if type(event) is events.ActivityCompleted:
+        return (fe.WorkSucceeded(ref=number, step=step.id, outputs=outputs_of(event.result, step)),)
+    return _about_item(event, number, item, step)
 
 
 def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iterator[Event]:
     match event:
-        case events.ActivityCompleted():
-            yield fe.WorkSucceeded(ref=number, step=step.id, outputs=outputs_of(event.result, step))
         case events.ActivityFailed():
             yield fe.WorkFailed(ref=number, step=step.id, failure=event.failure)
         case events.ActivityRetryScheduled():

@@ -1,6 +1,6 @@
 """The plan brain: instances of kind ``flow``. Each is a fold over its log, and advances by `decide`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ from resurgam.core.state import Status
 from resurgam.flows.answers import translated
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.children import ChildSteps, about_child, plan_from_catalog
-from resurgam.flows.decide import decide, wake_at
+from resurgam.flows.decide import begin_work, decide, wake_at
 from resurgam.flows.judge import Judge
 from resurgam.flows.requests import activity_request, is_activity, notify_parent
 from resurgam.flows.state import FlowState, FlowStatus
@@ -41,9 +41,8 @@ class LiveFlow:
         self._judge = judge
         self._catalog = catalog
         self._children = ChildSteps(self._state, judge)
-        # What earlier commits have put on queues. A commit requests everything that the flow hands over by then, so what a
-        # log hands over was requested, except before the first advance.
-        self._requested = set(self._state.outstanding)
+        # A commit puts everything on queues that the flow hands over by then, so what a log hands over is there.
+        self._state.fresh.clear()
         self._new: list[Event] = []
 
     @property
@@ -77,7 +76,7 @@ class LiveFlow:
         for number in refs:
             item = state.items.get(number)  # none for a compensation
             if item is not None:
-                self._decide(fe.WorkStarted(item=number, step=item.step), state.last_at)
+                self._new.append(begin_work(state, number, item))
         return self._new[begun:]
 
     def holds(self, entry: Entry) -> bool:
@@ -102,22 +101,28 @@ class LiveFlow:
     def advance(self, inbox: Sequence[Entry], clock: int, worker: str = "") -> Outcome:
         """Record each entry and what it leads to; then what the time leads to."""
         assert not self.closed
-        self._new = []
+        state, self._new = self._state, []
         self.brought = [entry for entry in inbox if entry.id is None]
         if self._catalog is not None:
             self._plan(self._catalog, clock)
         for entry in inbox:
             is_child = isinstance(entry.event, events.ChildStarted | events.ChildAnswer)
-            for event in (about_child if is_child else translated)(self._state, entry.event):
+            for event in (about_child if is_child else translated)(state, entry.event):
                 self._decide(event, clock)
-        self._decide(None, clock)
-        while failures := list(self._children.prepare(self._handed_over())):
+        if not state.activated or state.touched or state.wiring.timed or state.status is not FlowStatus.ACTIVE:
+            self._decide(None, clock)
+        stops = tuple(self._advance_children(clock)) if state.wiring.has_children else ()
+        if state.has_failures or state.status is not FlowStatus.ACTIVE:
+            for number in self._given_up():
+                self._decide(fe.WorkCancelled(ref=number, step=state.items[number].step), clock)
+        return self._outcome(inbox, clock, stops)
+
+    def _advance_children(self, clock: int) -> Iterator[Message]:
+        """Make the requests of children; yield the messages to those that are not waited for any more."""
+        while failures := list(self._children.prepare()):
             for failed in failures:
                 self._decide(failed, clock)
-        stops = tuple(self._children.cancel(self._new, self._requested, clock))
-        for number in self._given_up():
-            self._decide(fe.WorkCancelled(ref=number, step=self._state.items[number].step), clock)
-        return self._outcome(inbox, clock, stops)
+        yield from self._children.cancel(self._new, clock)
 
     def _given_up(self) -> Sequence[int]:
         """Return the work items whose results cannot come, or are no longer waited for.
@@ -125,7 +130,8 @@ class LiveFlow:
         What was handed over by an entry of this advance, and dropped by a later one, was never begun. A child has a log
         of its own, which tells its end; an instance that has ended is not told of it.
         """
-        state, dropped = self._state, [one for one in self._handed_over() if not self._state.is_wanted(one)]
+        state = self._state
+        dropped = [one for one in state.fresh if not state.is_wanted(one)]
         if state.status is FlowStatus.ACTIVE:
             return dropped
         return dropped + [one for one in state.outstanding if one not in dropped and not is_activity(state, one)]
@@ -140,33 +146,37 @@ class LiveFlow:
         if not state.planned and not state.activated and state.status is FlowStatus.ACTIVE:
             self._decide(plan_from_catalog(state, catalog, self._judge), clock)
 
-    def _handed_over(self) -> Sequence[int]:
-        """Return what no commit has requested yet."""
-        return [number for number in self._state.outstanding if number not in self._requested]
-
     def _outcome(self, inbox: Sequence[Entry], clock: int, stops: Sequence[Message]) -> Outcome:
         state = self._state
-        withdrawn = [one for one in state.outstanding if one in self._requested and not state.is_wanted(one)]
-        handed_over = self._handed_over()
-        self._requested.update(handed_over)
-        ends = any(isinstance(entry, fe.FlowDigestUpdated) for entry in self._new)
+        is_active = state.status is FlowStatus.ACTIVE
+        withdrawn = tuple(self._withdrawals(clock)) if state.has_failures or not is_active else ()
+        handed_over = list(state.fresh)
+        if state.wiring.has_children:
+            handed_over = [one for one in handed_over if is_activity(state, one)]
+        state.fresh.clear()
+        ends = not is_active and any(isinstance(entry, fe.FlowDigestUpdated) for entry in self._new)
         return Outcome(
             events=tuple(self._new),
-            consumed=tuple(entry.id for entry in inbox if entry.id is not None),
-            activities=tuple(activity_request(state, one) for one in handed_over if is_activity(state, one)),
-            # Only what no worker has begun. Asked for again with every commit, since a failed attempt may be retried.
-            withdrawals=tuple(
-                Withdrawal(one, answered=False, entry=events.ActivityCancelled(at=clock, ref=one))
-                for one in withdrawn
-                if is_activity(state, one)
-            ),
-            children=tuple(self._children.take_requests()),
+            consumed=tuple([entry.id for entry in inbox if entry.id is not None]),
+            activities=tuple([activity_request(state, one) for one in handed_over]),
+            withdrawals=withdrawn,
+            children=tuple(self._children.take_requests()) if state.wiring.has_children else (),
             messages=(*stops, *(notify_parent(state, clock) if ends else ())),
-            status=_STATUS[state.status],
+            status=Status.RUNNING if is_active else _STATUS[state.status],
             deactivated=state.deactivated,
-            wake_at=wake_at(state, self._judge, clock),
+            wake_at=wake_at(state, self._judge, clock) if state.wiring.timed else None,
             failure=None if state.failure is None else root_type(state.failure.cause or state.failure),
         )
+
+    def _withdrawals(self, clock: int) -> Iterator[Withdrawal]:
+        """Withdraw what nobody waits for, if no worker has begun it.
+
+        This is asked for again with every commit, since a failed attempt may be retried.
+        """
+        state = self._state
+        for one in state.outstanding:
+            if one not in state.fresh and not state.is_wanted(one) and is_activity(state, one):
+                yield Withdrawal(one, answered=False, entry=events.ActivityCancelled(at=clock, ref=one))
 
 
 class ReadsCatalog(Protocol):

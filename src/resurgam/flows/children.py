@@ -15,7 +15,6 @@ from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.entry import Event, Failure
 from resurgam.core.failure import capture
-from resurgam.core.identity import entity_of
 from resurgam.core.location import Location
 from resurgam.core.outcome import ChildRequest, Message
 from resurgam.flows import model as m
@@ -23,8 +22,9 @@ from resurgam.flows.answers import outputs_of
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.judge import Judge
 from resurgam.flows.planner import Plan, check_given, plan
-from resurgam.flows.requests import arguments_of, is_activity, place_of, retry_rule
+from resurgam.flows.requests import arguments_of, is_activity, item_id, place_of
 from resurgam.flows.state import FlowInput, FlowState
+from resurgam.flows.wiring import encode_plan
 from resurgam.runtime.ids import derived_id
 from resurgam.runtime.system import python
 
@@ -39,7 +39,7 @@ def plan_from_catalog(state: FlowState, catalog: Catalog, judge: Judge) -> fe.Fl
         check_given(made)
     except errors.ResurgamError as error:
         return fe.FlowFailed(failure=capture(error))
-    return fe.FlowActivated(plan=Raw(_ENCODE(made)))
+    return fe.FlowActivated(plan=encode_plan(made))
 
 
 class ChildSteps:
@@ -50,9 +50,9 @@ class ChildSteps:
         self._judge = judge
         self._requests: dict[int, ChildRequest] = {}
 
-    def prepare(self, handed_over: Sequence[int]) -> Iterator[fe.WorkFailed]:
+    def prepare(self) -> Iterator[fe.WorkFailed]:
         """Make the requests of the children that are handed over; yield the failures of those that cannot be planned."""
-        for number in handed_over:
+        for number in self._state.fresh:
             if number not in self._requests and not is_activity(self._state, number):
                 try:
                     self._requests[number] = self._request(number)
@@ -65,7 +65,7 @@ class ChildSteps:
         requests, self._requests = self._requests, {}
         return [request for number, request in requests.items() if number in self._state.outstanding]
 
-    def cancel(self, new: Sequence[Event], requested: set[int], at: int) -> Iterator[Message]:
+    def cancel(self, new: Sequence[Event], at: int) -> Iterator[Message]:
         """Yield the messages that cancel the children of a flow or a step that has ended by *new* entries."""
         state = self._state
         ends = any(isinstance(entry, fe.FlowDigestUpdated) for entry in new)
@@ -74,7 +74,7 @@ class ChildSteps:
             return
         reason = f"flow {state.started.entity_id} needs it no longer"
         for number in state.outstanding:
-            if number not in requested or is_activity(state, number):
+            if number in state.fresh or is_activity(state, number):
                 continue
             if ends or state.items[number].step in failed:
                 about: dict[str, Any] = {"entity_id": self._entity_id(number), "key": self._key(number)}
@@ -83,7 +83,7 @@ class ChildSteps:
                 yield Message(event=events.CancelRequested(at=at, reason=reason), **about)
 
     def _entity_id(self, number: int) -> str:
-        return entity_of(self._state.started.run_id, place_of(number))
+        return item_id(self._state, number)
 
     def _key(self, number: int) -> str:
         """Return the key by which messages find a child and no other instance with its id."""
@@ -128,7 +128,7 @@ class ChildSteps:
             queue=step.workflow.queue or self._state.started.queue,
             input=Raw(_ENCODE(passed if passed["kwargs"] else [])),
             python=python(),
-            retry=retry_rule(step.work_config),
+            retry=self._state.wiring.steps[step.id].retry,
             **about,
         )
 
@@ -137,8 +137,8 @@ class ChildSteps:
         arguments = arguments_of(self._state, number)
         made = self._planned(step, arguments)
         given = FlowInput(
-            plan=made,
-            init={name: (Raw(_ENCODE(value)),) for name, value in sorted(arguments.items())},
+            plan=encode_plan(made),
+            init={name: (value,) for name, value in sorted(arguments.items())},
             metadata=self._state.metadata
             | {
                 "parent_flow_id": Raw(_ENCODE(self._state.started.entity_id)),
@@ -150,13 +150,13 @@ class ChildSteps:
             name=fe.flow_name(made.goals), queue=self._state.started.queue, input=Raw(_ENCODE(given)), **about
         )
 
-    def _planned(self, step: m.Step, arguments: Mapping[str, object]) -> Plan:
+    def _planned(self, step: m.Step, arguments: Mapping[str, Raw]) -> Plan:
         assert step.flow is not None
         known = self._state.plan
         made = plan(
             Catalog(known.children[step.id]),
             step.flow.goals,
-            {name: (value,) for name, value in arguments.items()},
+            {name: (msgspec.json.decode(value),) for name, value in arguments.items()},
             "strict",
             self._judge.matches,
             (*known.within, step.id),
@@ -203,7 +203,7 @@ def _result(state: FlowState, number: int, answer: events.ChildAnswer) -> Event:
             return fe.WorkFailed(ref=number, step=step.id, failure=failure)
         case _ if state.is_wanted(number):
             name = step.workflow.workflow if step.workflow is not None else step.id
-            cancelled = errors.ChildWorkflowCancelled(name, entity_of(state.started.run_id, place_of(number)))
+            cancelled = errors.ChildWorkflowCancelled(name, item_id(state, number))
             return fe.WorkFailed(ref=number, step=step.id, failure=capture(cancelled))
         case _:
             return fe.WorkCancelled(ref=number, step=step.id)

@@ -10,6 +10,7 @@ then nothing new starts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import NOTHING, Judge
 from resurgam.flows.planner import Gate
 from resurgam.flows.state import TRANSITIONS, FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus, number_of
-from resurgam.flows.validate import inner_inputs
+from resurgam.flows.wiring import StepWiring
 
 NO_MATCH: Final = "required match did not match"
 NOT_NEEDED: Final = "outputs not needed"
@@ -33,6 +34,8 @@ HAS_VALUE: Final = "starts only without a value"
 UNAVAILABLE: Final = "required input no longer available"
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+_fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_ONE_ITEM: Final = (Raw(b"{}"),)
 
 
 def decide(state: FlowState, event: Event | None, judge: Judge, now: int) -> Sequence[Event]:
@@ -48,15 +51,35 @@ def decide(state: FlowState, event: Event | None, judge: Judge, now: int) -> Seq
     return decision.entries
 
 
+def begin_work(state: FlowState, number: int, item: WorkItem) -> fe.WorkStarted:
+    """Return the entry for the first attempt of a work item that is handed over and begins at once."""
+    seq, at = state.last_seq + 1, state.last_at
+    entry = fe.WorkStarted(seq=seq, at=at, cause=item.cause, item=number, step=item.step)
+    state.apply(entry)
+    return entry
+
+
 def wake_at(state: FlowState, judge: Judge, now: int) -> int | None:
     """Return the next moment at which a deadline decides something."""
     if state.status is not FlowStatus.ACTIVE or state.paused:
         return None
+    pending = [one for one in state.wiring.timed if state.steps[one].status is StepStatus.PENDING]
+    if not pending:
+        return None
     inputs = Inputs(state, judge)
-    pending = (one for one, step in state.steps.items() if step.status is StepStatus.PENDING)
-    return min(
-        (until for until in (inputs.waits_until(one, now) for one in pending) if until is not None), default=None
-    )
+    return min((until for one in pending if (until := inputs.waits_until(one, now)) is not None), default=None)
+
+
+def is_at_rest(state: FlowState, judge: Judge, now: int) -> bool:
+    """Whether nothing more follows by now, whichever step is looked at, and for whatever reason.
+
+    `decide` looks only at steps that were touched, and in a regular flow only for those that can start.
+    """
+    state.touched |= state.steps.keys()
+    regular, state.is_regular = state.is_regular, False
+    follows = decide(state, None, judge, now)
+    state.is_regular = regular
+    return not follows
 
 
 class _Decision:
@@ -66,7 +89,7 @@ class _Decision:
         self.entries: list[Event] = []
         self._state = state
         self._judge = judge
-        self._now = now
+        self._now = max(now, state.last_at)
         self._inputs = Inputs(state, judge)
         self._cause: int | None = None
 
@@ -132,26 +155,28 @@ class _Decision:
 
     def _complete(self, step_id: str, items: Sequence[WorkItem]) -> None:
         """Set the attributes that a step provides; if that is not possible, the step itself has failed."""
-        step = self._state.plan.steps[step_id]
+        wiring = self._state.wiring.steps[step_id]
         try:
-            outputs = dict(self._outputs(step, items))
+            outputs = dict(self._outputs(wiring, items))
         except ExpressionFailed as error:
             self._fail_step(step_id, _failure(error))
             return
         for name, value in outputs.items():
-            self._append(fe.AttributeSet(attribute=name, value=Raw(_ENCODE(value)), step=step_id))
+            self._append(fe.AttributeSet(attribute=name, value=value, step=step_id))
         self._append(fe.StepCompleted(step=step_id, outputs=Raw(_ENCODE(outputs))))
 
-    def _outputs(self, step: m.Step, items: Sequence[WorkItem]) -> Iterator[tuple[str, object]]:
-        result = _joined(step, items)
-        for name, config in sorted(step.outputs.items()):
-            mapping = config.mapping or m.Mapping()
-            if mapping.script is not None:
-                value = self._judge.map_output(mapping.script, result)
+    def _outputs(self, wiring: StepWiring, items: Sequence[WorkItem]) -> Iterator[tuple[str, Raw]]:
+        result = _joined(wiring, items)
+        for name, config in wiring.outputs:
+            mapping = config.mapping
+            if mapping is not None and mapping.script is not None:
+                value = self._judge.map_output(mapping.script, msgspec.json.decode(_ENCODE(result)))
+                if value is not NOTHING:
+                    yield name, Raw(_ENCODE(value))
             else:
-                value = result.get(mapping.name or name, NOTHING)
-            if value is not NOTHING:
-                yield name, value
+                found = result.get(name if mapping is None else mapping.name or name)
+                if found is not None:
+                    yield name, found
 
     def _compensate(self, step_id: str) -> None:
         """Undo what a failed step has done: its work items that succeeded."""
@@ -166,26 +191,33 @@ class _Decision:
     def _come_to_rest(self) -> None:
         state = self._state
         while state.status is FlowStatus.ACTIVE and not state.paused:
-            if self._settle_pending():
+            pending = self._pending()
+            if not state.is_regular and self._settle_all(pending):
                 continue
             if self._decide_end():
                 break
-            if not self._skip_unused() and not self._start_ready():
+            if not state.is_regular and self._skip_unused(pending):
+                continue
+            if not self._start_ready(pending):
+                state.touched.clear()
                 break
         if state.status is not FlowStatus.ACTIVE and not state.deactivated and not state.outstanding:
             self._append(fe.FlowDeactivated())
 
     def _pending(self) -> Sequence[str]:
-        return [
-            step_id for step_id in sorted(self._state.steps) if self._state.steps[step_id].status is StepStatus.PENDING
-        ]
+        """Return the steps about which something may be decided now: that were touched, or wait for a deadline."""
+        state = self._state
+        looked_at = state.touched | state.wiring.timed if state.wiring.timed else state.touched
+        return [one for one in sorted(looked_at) if state.steps[one].status is StepStatus.PENDING]
 
-    def _settle_pending(self) -> bool:
+    def _settle_all(self, pending: Sequence[str]) -> bool:
         """Fail or skip steps that can no longer start; return whether there were any."""
-        settled = [step_id for step_id in self._pending() if self._settle(step_id)]
+        settled = [step_id for step_id in pending if self._settle(step_id)]
         return bool(settled)
 
     def _settle(self, step_id: str) -> bool:
+        if self._state.wiring.steps[step_id].needed is not None and not self._inputs.impossible(step_id):
+            return False
         try:
             if names := self._inputs.unmatched(step_id):
                 self._skip(step_id, NO_MATCH, names)
@@ -203,60 +235,67 @@ class _Decision:
     def _skip(self, step_id: str, reason: str, names: Sequence[str] = ()) -> None:
         self._append(fe.StepSkipped(step=step_id, reason=reason, unsatisfied=tuple(names)))
 
-    def _skip_unused(self) -> bool:
-        goals = self._state.plan.goals
-        unused = [
-            step_id
-            for step_id in self._pending()
-            if step_id not in goals
-            and not any(self._inputs.is_needed(step_id, name) for name in self._state.plan.steps[step_id].outputs)
-        ]
+    def _skip_unused(self, pending: Sequence[str]) -> bool:
+        unused = [step_id for step_id in pending if not self._is_used(self._state.wiring.steps[step_id])]
         for step_id in unused:
             self._skip(step_id, NOT_NEEDED)
         return bool(unused)
 
-    def _start_ready(self) -> bool:
-        """Start the steps that have their inputs; return whether there were any, since others may be needed no longer."""
-        started = False
-        for step_id in self._pending():
-            if self._inputs.gate(step_id) is Gate.OPEN:
-                self._start(step_id)
-                status = self._state.steps[step_id].status
-                if status.terminal:
-                    return True
-                started = started or status is StepStatus.ACTIVE
-        return started
+    def _is_used(self, wiring: StepWiring) -> bool:
+        return wiring.is_goal or any(self._inputs.is_needed(name) for name, _ in wiring.outputs)
 
-    def _start(self, step_id: str) -> None:
-        step = self._state.plan.steps[step_id]
+    def _start_ready(self, pending: Sequence[str]) -> bool:
+        """Start the steps that have their inputs; return whether more is to be decided.
+
+        That is so if one is decided already, or if it leaves steps behind that would have provided what it takes.
+        """
+        steps, leaves_behind = self._state.steps, False
+        for step_id in pending:
+            wiring = self._state.wiring.steps[step_id]
+            if wiring.gated and self._inputs.gate(step_id) is not Gate.OPEN:
+                continue
+            self._start(step_id, wiring)
+            status = steps[step_id].status
+            if status is StepStatus.ACTIVE:
+                if not self._state.is_regular:
+                    leaves_behind |= any(steps[one].status is StepStatus.PENDING for one in wiring.providers)
+            elif status is not StepStatus.PENDING:
+                return True
+        return leaves_behind
+
+    def _start(self, step_id: str, wiring: StepWiring) -> None:
         try:
-            inputs = self._inputs.collect(step_id, self._now)
-            if inputs is None:
+            collected = self._inputs.collect(step_id, self._now)
+            if collected is None:
                 return
-            if step.predicate is not None and not self._holds(step, step.predicate, inputs):
+            inputs = Raw(_ENCODE(collected))
+            if wiring.step.predicate is not None and not self._holds(wiring, wiring.step.predicate, inputs):
                 self._skip(step_id, PREDICATE_FALSE)
                 return
-            changes = _expand(step, inputs)
+            changes = _expand(wiring, inputs)
         except ExpressionFailed as error:
             self._append(fe.StepFailed(step=step_id, failure=_failure(error)))
             return
         first = self._state.next_number
-        self._append(fe.StepStarted(step=step_id, inputs=Raw(_ENCODE(inputs)), first=first, items=changes))
+        self._append(fe.StepStarted(step=step_id, inputs=inputs, first=first, items=changes))
         if not changes:
             self._complete(step_id, ())
 
-    def _holds(self, step: m.Step, predicate: m.Expression, inputs: Mapping[str, object]) -> bool:
-        return self._judge.holds(predicate, inputs, sorted(inner_inputs(step)))
+    def _holds(self, wiring: StepWiring, predicate: m.Expression, inputs: Raw) -> bool:
+        return self._judge.holds(predicate, msgspec.json.decode(inputs), wiring.parameters)
 
     def _decide_end(self) -> bool:
         state = self._state
-        goals = {goal: state.steps[goal] for goal in state.plan.goals if goal in state.steps}
-        failed = sorted(goal for goal, step in goals.items() if step.status is StepStatus.FAILED)
+        goals = state.wiring.goals
+        if state.is_regular and any(state.steps[goal].status is not StepStatus.COMPLETED for goal in goals):
+            return False
+        decided = [goal for goal in goals if state.steps[goal].status.terminal]
+        failed = [goal for goal in decided if state.steps[goal].status is StepStatus.FAILED]
         if failed:
-            cause = goals[failed[0]].failure
+            cause = state.steps[failed[0]].failure
             message = f"step {failed[0]!r} failed: {cause.message if cause is not None else ''}"
             self._end(fe.FlowFailed(failure=Failure(type="StepFailed", message=message, cause=cause)))
-        elif not all(step.status.terminal for step in goals.values()):
+        elif len(decided) < len(goals):
             return False
         elif self._all_pruned():
             message = (
@@ -276,15 +315,14 @@ class _Decision:
         ]
         return all(pruned)
 
-    def _result(self) -> Mapping[str, object]:
+    def _result(self) -> Mapping[str, Raw]:
         """Return the outputs of the goals; those of a goal whose outputs were all given are the given ones."""
-        result: dict[str, object] = {}
-        for goal in self._state.plan.goals:
-            if goal in self._state.steps:
-                outputs = self._state.steps[goal].outputs
-                result |= msgspec.json.decode(outputs) if outputs != NULL else {}
-            for name in self._state.plan.excluded.satisfied.get(goal, ()):
-                result[name] = msgspec.json.decode(self._state.attributes[name][0].value)
+        state, result = self._state, dict[str, Raw]()
+        for goal in state.plan.goals:
+            if goal in state.steps and state.steps[goal].outputs != NULL:
+                result |= _fields(state.steps[goal].outputs)
+            for name in state.plan.excluded.satisfied.get(goal, ()):
+                result[name] = state.attributes[name][0].value
         return result
 
     def _end(self, event: fe.FlowCompleted | fe.FlowFailed | fe.FlowCancelled) -> None:
@@ -302,27 +340,27 @@ class _Decision:
 
     def _record(self, event: Event) -> bool:
         """Append an event about a work item, unless the item is answered."""
-        if self._state.deactivated or not self._state.accepts(event):
-            return False
         item = self._state.item_of(number_of(event))
-        assert item is not None
-        self._record_first(msgspec.structs.replace(event, cause=item.cause))
+        if self._state.deactivated or item is None or item.status not in TRANSITIONS[type(event)][0]:
+            return False
+        self._write(event, item.cause)
+        self._cause = self._state.last_seq
         return True
 
     def _record_first(self, event: Event) -> None:
         """Append what has happened; everything after it was caused by it."""
         if not self._state.deactivated:
-            self._write(event)
+            self._write(event, event.cause)
             self._cause = self._state.last_seq
 
     def _append(self, event: Event) -> None:
         """Append what follows from the event; what follows from the time alone was caused by the activation."""
-        cause = self._cause or self._state.activated or self._state.started.seq
-        self._write(event if event.cause is not None else msgspec.structs.replace(event, cause=cause))
+        cause = event.cause if event.cause is not None else self._cause or self._state.activated
+        self._write(event, cause or 1)
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: Event, cause: int | None) -> None:
         state = self._state
-        entry = msgspec.structs.replace(event, seq=state.last_seq + 1, at=max(self._now, state.last_at))
+        entry = msgspec.structs.replace(event, seq=state.last_seq + 1, at=self._now, cause=cause)
         state.apply(entry)
         self.entries.append(entry)
 
@@ -332,28 +370,19 @@ def is_compensable(step: m.Step) -> bool:
     return bool((step.python and step.python.compensate) or (step.http and step.http.compensate))
 
 
-def iterates(step: m.Step) -> Sequence[str]:
-    """Return the inputs over whose elements a step runs, by their names inside it."""
-    return sorted(
-        (config.mapping.name if config.mapping is not None and config.mapping.name else name)
-        for name, config in step.inputs.items()
-        if config.for_each
-    )
-
-
-def _expand(step: m.Step, inputs: Mapping[str, object]) -> tuple[Raw, ...]:
+def _expand(wiring: StepWiring, inputs: Raw) -> tuple[Raw, ...]:
     """Return what each work item has in place of the inputs of the step: one for each combination of elements."""
-    names = [name for name in iterates(step) if name in inputs]
-    lists: list[list[object]] = []
-    count = 1
+    if not wiring.iterated:
+        return _ONE_ITEM
+    values = msgspec.json.decode(inputs)
+    names = [name for name in wiring.iterated if name in values]
     for name in names:
-        value = inputs[name]
-        if not isinstance(value, list):
+        if not isinstance(values[name], list):
             raise ExpressionFailed(
-                f"input {name!r} has for_each, so its value must be a list, got {type(value).__name__}"
+                f"input {name!r} has for_each, so its value must be a list, got {type(values[name]).__name__}"
             )
-        lists.append(value)
-        count *= len(value)
+    lists = [values[name] for name in names]
+    count = prod(map(len, lists))
     if count > m.MAX_WORK_ITEMS:
         raise ExpressionFailed(
             f"a step has at most {m.MAX_WORK_ITEMS:,} work items, got {count:,}; pass fewer elements"
@@ -361,29 +390,16 @@ def _expand(step: m.Step, inputs: Mapping[str, object]) -> tuple[Raw, ...]:
     return tuple(Raw(_ENCODE(dict(zip(names, elements, strict=True)))) for elements in product(*lists))
 
 
-def _joined(step: m.Step, items: Sequence[WorkItem]) -> dict[str, object]:
+def _joined(wiring: StepWiring, items: Sequence[WorkItem]) -> dict[str, Raw]:
     """Return the result of a step: that of its one item, or with for_each a list for each output, in input order."""
-    results = [_fields(item.outputs) for item in items]
-    if not iterates(step):
-        return results[0]
-    names = sorted({name for result in results for name in result} | _result_names(step))
+    if not wiring.iterated:
+        return _fields(items[0].outputs)
+    results = [(_fields(item.changes), _fields(item.outputs)) for item in items]
+    declared = {name if one.mapping is None else one.mapping.name or name for name, one in wiring.outputs}
     return {
-        name: [
-            {**_fields(item.changes), name: result[name]}
-            for item, result in zip(items, results, strict=True)
-            if name in result
-        ]
-        for name in names
+        name: Raw(_ENCODE([{**changes, name: result[name]} for changes, result in results if name in result]))
+        for name in declared.union(*(result for _, result in results))
     }
-
-
-def _result_names(step: m.Step) -> set[str]:
-    return {(one.mapping.name if one.mapping is not None else "") or name for name, one in step.outputs.items()}
-
-
-def _fields(value: Raw) -> dict[str, object]:
-    decoded = msgspec.json.decode(value)
-    return decoded if isinstance(decoded, dict) else {}
 
 
 def _failure(error: ExpressionFailed) -> Failure:

@@ -5,19 +5,20 @@ recorded it, so what one result brings arrives at one time.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.flows import model as m
 from resurgam.flows.judge import NOTHING, Judge
 from resurgam.flows.planner import Edge, Gate, gate_of
 from resurgam.flows.state import FlowState, Provided, StepStatus
+from resurgam.flows.wiring import Config, StepWiring
 
 _NO_EDGE: Final = Edge()
 _DECODE: Final = msgspec.json.Decoder().decode
-
-Config: TypeAlias = m.RequiredConfig | m.OptionalConfig
+_ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class Undecided(msgspec.Struct, frozen=True):
@@ -37,6 +38,8 @@ class Inputs:
 
     def gate(self, step_id: str) -> Gate:
         """Return what the matches of a step say by now."""
+        if not self._state.wiring.steps[step_id].gated:
+            return Gate.OPEN
         verdicts = {gate for _, gate in self._gates(step_id)}
         if Gate.CLOSED in verdicts:
             return Gate.CLOSED
@@ -44,25 +47,27 @@ class Inputs:
 
     def unmatched(self, step_id: str) -> Sequence[str]:
         """Return the inputs whose match can no longer hold, with no provider left that could add a value."""
-        return sorted(name for name, gate in self._gates(step_id) if gate is Gate.CLOSED and self.is_final(name))
+        if not self._state.wiring.steps[step_id].gated:
+            return ()
+        return [name for name, gate in self._gates(step_id) if gate is Gate.CLOSED and self.is_final(name)]
 
     def unwanted(self, step_id: str) -> Sequence[str]:
         """Return the inputs of a step that starts only without a value, and that have one."""
-        return sorted(
-            name
-            for name, config in self._configs(step_id)
-            if config.collect == "none" and self._values(name, config) and not _is_gated(config)
-        )
+        refused = self._state.wiring.steps[step_id].refused
+        return [name for name in refused if self._state.attributes.get(name)] if refused else ()
 
     def impossible(self, step_id: str) -> Sequence[str]:
         """Return the required inputs that can no longer be fulfilled."""
-        return sorted(
+        state, needed = self._state, self._state.wiring.steps[step_id].needed
+        if needed is not None:
+            return [name for name in needed if name not in state.attributes and self.is_final(name)]
+        return [
             name
             for name, config in self._configs(step_id)
             if isinstance(config, m.RequiredConfig) and config.collect != "none" and self._is_impossible(name, config)
-        )
+        ]
 
-    def is_needed(self, step_id: str, output: str) -> bool:
+    def is_needed(self, output: str) -> bool:
         """Whether a step that has not started could still use a value of this output."""
         return any(self._could_use(consumer, output) for consumer in self._edge(output).consumers)
 
@@ -101,10 +106,13 @@ class Inputs:
         return found
 
     def collect(self, step_id: str, now: int) -> Mapping[str, object] | None:
-        """Return the inputs of a step under their names inside it; None if it cannot start yet.
+        """Return the inputs of a step under their names inside it, as JSON or decoded; None if it cannot start yet.
 
         Raise `ExpressionFailed` if a mapping fails.
         """
+        wiring = self._state.wiring.steps[step_id]
+        if wiring.needed is not None:
+            return self._first_values(wiring)
         anchor = self.anchor(step_id)
         if anchor is None:
             return None
@@ -118,25 +126,37 @@ class Inputs:
                 value = _taken(config.collect, self._values(name, config))
             if value is not NOTHING:
                 collected |= self._passed(name, config, value)
-        for name, attribute in self._state.plan.steps[step_id].attributes.items():
-            if isinstance(attribute, m.Const):
-                collected[name] = _DECODE(attribute.const.value)
+        return collected | wiring.constants
+
+    def _first_values(self, wiring: StepWiring) -> Mapping[str, object] | None:
+        """Return the inputs of a step that takes the first value of each, as it is."""
+        attributes, collected = self._state.attributes, dict[str, object](wiring.constants)
+        for name in wiring.needed or ():
+            values = attributes.get(name)
+            if values is None:
+                return None
+            collected[name] = values[0].value
         return collected
 
     def is_final(self, name: str) -> bool:
         """Whether every step that could provide an attribute is decided."""
-        return all(self._state.steps[one].status.terminal for one in self._edge(name).providers)
+        steps = self._state.steps
+        for one in self._edge(name).providers:
+            status = steps[one].status
+            if status is StepStatus.PENDING or status is StepStatus.ACTIVE:
+                return False
+        return True
 
     # One input.
 
     def _configs(self, step_id: str) -> Sequence[tuple[str, Config]]:
-        return sorted(self._state.plan.steps[step_id].inputs.items())
+        return self._state.wiring.steps[step_id].inputs
 
     def _optional(self, step_id: str) -> Sequence[tuple[str, m.OptionalConfig]]:
-        return [(name, one) for name, one in self._configs(step_id) if isinstance(one, m.OptionalConfig)]
+        return self._state.wiring.steps[step_id].optional
 
     def _edge(self, name: str) -> Edge:
-        return self._state.plan.attributes.get(name, _NO_EDGE)
+        return self._state.wiring.plan.attributes.get(name, _NO_EDGE)
 
     def _values(self, name: str, config: Config) -> Sequence[Provided]:
         """Return the values that count for an input."""
@@ -152,11 +172,11 @@ class Inputs:
 
     def _gates(self, step_id: str) -> Sequence[tuple[str, Gate]]:
         found: list[tuple[str, Gate]] = []
-        for name, config in self._configs(step_id):
-            if isinstance(config, m.RequiredConfig) and config.match is not None:
-                matches = [self._does_match(config.match, one) for one in self._state.attributes.get(name, ())]
-                final = self.is_final(name)
-                found.append((name, gate_of(config.collect, matches, final=final, complete=self._is_complete(name))))
+        for name, config in self._state.wiring.steps[step_id].gated:
+            assert config.match is not None
+            matches = [self._does_match(config.match, one) for one in self._state.attributes.get(name, ())]
+            final = self.is_final(name)
+            found.append((name, gate_of(config.collect, matches, final=final, complete=self._is_complete(name))))
         return found
 
     def _is_complete(self, name: str) -> bool:
@@ -196,7 +216,7 @@ class Inputs:
     def _could_use(self, consumer: str, output: str) -> bool:
         if self._state.steps[consumer].status is not StepStatus.PENDING or self.unmatched(consumer):
             return False
-        config = self._state.plan.steps[consumer].inputs[output]
+        config = self._state.wiring.steps[consumer].taken[output]
         if config.collect == "all" and self._is_short(output):
             return False
         return config.collect != "first" or not self._values(output, config)
@@ -221,12 +241,8 @@ class Inputs:
         mapping = config.mapping
         if mapping is None:
             return {name: value}
-        mapped = value if mapping.script is None else self._judge.map_input(mapping.script, value)
+        mapped = value if mapping.script is None else self._judge.map_input(mapping.script, _DECODE(_ENCODE(value)))
         return {} if mapped is NOTHING else {mapping.name or name: mapped}
-
-
-def _is_gated(config: Config) -> bool:
-    return isinstance(config, m.RequiredConfig) and config.match is not None
 
 
 def _taken(collect: m.Collect, values: Sequence[Provided], default: object = NOTHING) -> object:
@@ -234,12 +250,12 @@ def _taken(collect: m.Collect, values: Sequence[Provided], default: object = NOT
         case "none":
             return default
         case "first":
-            return _DECODE(values[0].value)
+            return values[0].value
         case "last":
-            return _DECODE(values[-1].value)
+            return values[-1].value
         case _:
-            return [_DECODE(one.value) for one in values]
+            return [one.value for one in values]
 
 
 def _default(config: m.OptionalConfig) -> object:
-    return _DECODE(config.default) if config.default else NOTHING
+    return Raw(config.default.encode()) if config.default else NOTHING

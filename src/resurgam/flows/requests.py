@@ -3,7 +3,7 @@
 A work item has a place in its flow: its number. Its id is derived from it, so that every attempt has the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -14,15 +14,16 @@ from resurgam.core import errors, lifecycle
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.failure import capture
-from resurgam.core.identity import entity_of
 from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, Memo, Message
 from resurgam.core.retry import RetryRule
 from resurgam.flows import model as m
 from resurgam.flows.state import FlowState, WorkItem
-from resurgam.flows.validate import inner_inputs
+from resurgam.flows.wiring import StepWiring
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+_fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_NO_CHANGES: Final = Raw(b"{}")
 
 
 def place_of(number: int) -> Location:
@@ -30,86 +31,101 @@ def place_of(number: int) -> Location:
     return Location((number,))
 
 
+def item_id(state: FlowState, number: int) -> str:
+    """Return the id of a work item, the same for every attempt: `entity_of` its place."""
+    return f"{state.started.run_id}/{number}"
+
+
 def is_activity(state: FlowState, number: int) -> bool:
     """Whether a work item, or a compensation, is an activity: the others are children."""
     item = state.item_of(number)
     assert item is not None
-    return state.plan.steps[item.step].type in ("python", "script")
+    return state.wiring.steps[item.step].is_activity
 
 
 def activity_request(state: FlowState, number: int) -> ActivityRequest:
     """Return the activity of a work item, or of a compensation."""
     item = state.item_of(number)
     assert item is not None
-    step = state.plan.steps[item.step]
-    inputs = _inputs(state, item)
+    wiring = state.wiring.steps[item.step]
+    step, python = wiring.step, wiring.step.python
     arguments = arguments_of(state, number)
-    about: dict[str, Any] = {
-        "ref": number,
-        "queue": state.started.queue,
-        "entity_id": entity_of(state.started.run_id, place_of(number)),
-    }
+    entity_id = item_id(state, number)
     if number in state.compensations:
-        return _compensation(step, item, arguments, about)
-    about["starts"] = fe.WorkStarted(item=number, step=item.step)
-    if step.memoizable:
-        about["memo"] = Memo(memo_key(step, inputs), step.memo_ttl)
-    if step.script is not None:
-        return _script(step, arguments, about)
-    assert step.python is not None
-    about["queue"] = step.python.queue or about["queue"]
+        return _compensation(wiring, state, number, arguments)
+    starts = fe.WorkStarted(item=number, step=item.step)
+    memo = Memo(memo_key(step, _inputs(state, item)), step.memo_ttl) if step.memoizable else None
+    if python is None:
+        return _script(wiring, state, arguments, ref=number, entity_id=entity_id, starts=starts, memo=memo)
     return ActivityRequest(
-        name=step.python.activity,
-        input=Raw(_ENCODE(_passed(step.python.parameters, arguments))),
-        retry=retry_rule(step.work_config),
-        **about,
+        ref=number,
+        name=python.activity,
+        queue=python.queue or state.started.queue,
+        input=Raw(_ENCODE(_passed(python.parameters, arguments))),
+        entity_id=entity_id,
+        retry=wiring.retry,
+        starts=starts,
+        memo=memo,
     )
 
 
-def arguments_of(state: FlowState, number: int) -> dict[str, Any]:
+def arguments_of(state: FlowState, number: int) -> dict[str, Raw]:
     """Return the arguments of a work item: its inputs and metadata. A compensation gets what the work item got."""
     item = state.item_of(number)
     assert item is not None
-    step = state.plan.steps[item.step]
-    return _inputs(state, item) | _metadata(state, step, state.compensations.get(number, number))
+    wiring, arguments = state.wiring.steps[item.step], _inputs(state, item)
+    if wiring.metadata:
+        arguments |= _metadata(state, wiring, state.compensations.get(number, number))
+    return arguments
 
 
-def _inputs(state: FlowState, item: WorkItem) -> dict[str, Any]:
-    return {**msgspec.json.decode(state.steps[item.step].inputs), **msgspec.json.decode(item.changes)}
+def _inputs(state: FlowState, item: WorkItem) -> dict[str, Raw]:
+    arguments = _fields(state.steps[item.step].inputs)
+    if item.changes != _NO_CHANGES:
+        arguments |= _fields(item.changes)
+    return arguments
 
 
-def _compensation(step: m.Step, item: WorkItem, arguments: dict[str, Any], about: dict[str, Any]) -> ActivityRequest:
+def _compensation(wiring: StepWiring, state: FlowState, number: int, arguments: dict[str, Raw]) -> ActivityRequest:
     """Return the activity that undoes a work item. It has a policy, and a count of attempts, of its own."""
-    assert step.python is not None
-    about["queue"] = step.python.queue or about["queue"]
-    passed = [{"input": arguments, "output": msgspec.json.decode(item.outputs)}]
+    item, python = state.item_of(number), wiring.step.python
+    assert item is not None
+    assert python is not None
     return ActivityRequest(
-        name=step.python.compensate,
-        input=Raw(_ENCODE(passed)),
-        retry=retry_rule(step.work_config),
+        ref=number,
+        name=python.compensate,
+        queue=python.queue or state.started.queue,
+        input=Raw(_ENCODE([{"input": arguments, "output": item.outputs}])),
+        entity_id=item_id(state, number),
+        retry=wiring.retry,
         outlives=True,
+    )
+
+
+def _script(wiring: StepWiring, state: FlowState, arguments: dict[str, Raw], **about: Any) -> ActivityRequest:
+    """Return the activity that evaluates a script. A parameter without a value is null; what fails once fails again."""
+    every = dict.fromkeys(wiring.parameters) | arguments
+    return ActivityRequest(
+        name=fe.SCRIPT_ACTIVITY,
+        queue=state.started.queue,
+        input=Raw(_ENCODE([wiring.step.script, every])),
+        retry=RetryRule(max_attempts=1),
         **about,
     )
 
 
-def _script(step: m.Step, arguments: dict[str, Any], about: dict[str, Any]) -> ActivityRequest:
-    """Return the activity that evaluates a script. A parameter without a value is null; what fails once fails again."""
-    every = dict.fromkeys(inner_inputs(step)) | arguments
-    return ActivityRequest(
-        name=fe.SCRIPT_ACTIVITY, input=Raw(_ENCODE([step.script, every])), retry=RetryRule(max_attempts=1), **about
-    )
-
-
-def memo_key(step: m.Step, inputs: dict[str, Any]) -> str:
+def memo_key(step: m.Step, inputs: Mapping[str, object]) -> str:
     """Return the key of a memoized result: what the step does, and with which arguments, whatever it is called.
 
     Metadata does not count.
     """
     does = msgspec.structs.replace(step, id="", name="", labels={}, memo_ttl=0)
-    return f"memo:{blake2b(_ENCODE([does, inputs]), digest_size=16).hexdigest()}"
+    # Decoded, so that the order of fields deep within a value makes no difference.
+    canonical = _ENCODE([does, msgspec.json.decode(_ENCODE(inputs))])
+    return f"memo:{blake2b(canonical, digest_size=16).hexdigest()}"
 
 
-def _passed(parameters: tuple[str, ...] | None, arguments: dict[str, Any]) -> object:
+def _passed(parameters: tuple[str, ...] | None, arguments: dict[str, Raw]) -> object:
     """Return the arguments of a function as its activity takes them: by position, if all of them are there."""
     if parameters is None:
         return [arguments]
@@ -118,31 +134,15 @@ def _passed(parameters: tuple[str, ...] | None, arguments: dict[str, Any]) -> ob
     return {"args": [], "kwargs": arguments}
 
 
-def _metadata(state: FlowState, step: m.Step, number: int) -> dict[str, Any]:
+def _metadata(state: FlowState, wiring: StepWiring, number: int) -> dict[str, Raw]:
     """Return the metadata that a step asks for: of the flow, or of the call."""
-    known: dict[str, Any] = {
-        **{key: msgspec.json.decode(value) for key, value in state.metadata.items()},
+    own = {
         "flow_id": state.started.entity_id,
-        "step_id": step.id,
-        "receipt_token": entity_of(state.started.run_id, place_of(number)),
+        "step_id": wiring.step.id,
+        "receipt_token": item_id(state, number),
     }
-    wanted = {name: one.meta.key for name, one in step.attributes.items() if isinstance(one, m.Meta)}
-    return {name: known[key] for name, key in wanted.items() if key in known}
-
-
-def retry_rule(work: m.WorkConfig) -> RetryRule | None:
-    """Return how a work item is retried; None if the definition of its activity decides."""
-    if not (work.max_retries or work.init_backoff or work.max_backoff or work.backoff_type):
-        return None
-    usual = RetryRule()
-    attempts = usual.max_attempts if work.max_retries == 0 else None if work.max_retries < 0 else work.max_retries + 1
-    return RetryRule(
-        max_attempts=attempts,
-        initial_interval=work.init_backoff / 1000 if work.init_backoff else usual.initial_interval,
-        max_interval=work.max_backoff / 1000 if work.max_backoff else usual.max_interval,
-        backoff=1.0 if work.backoff_type == "fixed" else usual.backoff,
-        linear=work.backoff_type == "linear",
-    )
+    known = state.metadata | {key: Raw(_ENCODE(value)) for key, value in own.items()}
+    return {name: known[key] for name, key in wiring.metadata.items() if key in known}
 
 
 def notify_parent(state: FlowState, at: int) -> Iterator[Message]:
@@ -170,5 +170,5 @@ def _told(state: FlowState, ended: fe.FlowCompleted) -> Raw:
     """Return the result that a parent gets: another flow takes its outputs from any attribute, by its first value."""
     if not state.plan.within:
         return ended.result
-    first = {name: msgspec.json.decode(values[0].value) for name, values in state.attributes.items()}
-    return Raw(_ENCODE(first | msgspec.json.decode(ended.result)))
+    first = {name: values[0].value for name, values in state.attributes.items()}
+    return Raw(_ENCODE(first | _fields(ended.result)))

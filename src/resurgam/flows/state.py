@@ -16,6 +16,7 @@ from resurgam.core import lifecycle
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.core.errors import CorruptHistory
 from resurgam.flows.planner import Plan
+from resurgam.flows.wiring import stored, wire
 
 
 class FlowStatus(StrEnum):
@@ -40,10 +41,7 @@ class StepStatus(StrEnum):
     @property
     def terminal(self) -> bool:
         """Whether the step is decided."""
-        return self not in _OPEN_STEPS
-
-
-_OPEN_STEPS = frozenset({StepStatus.PENDING, StepStatus.ACTIVE})
+        return self is not StepStatus.PENDING and self is not StepStatus.ACTIVE
 
 
 class WorkStatus(StrEnum):
@@ -60,35 +58,34 @@ class WorkStatus(StrEnum):
     COMPENSATION_FAILED = "compensation_failed"
 
 
-_ANSWERABLE = frozenset({WorkStatus.PENDING, WorkStatus.ACTIVE, WorkStatus.NOT_COMPLETED})
+# Tuples and not sets: the hash of a member of an enum costs more than a look at three of them.
+_ANSWERABLE = (WorkStatus.PENDING, WorkStatus.ACTIVE, WorkStatus.NOT_COMPLETED)
 
-TRANSITIONS: Final[Mapping[type[Event], tuple[frozenset[WorkStatus], WorkStatus]]] = {
+TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[WorkStatus, ...], WorkStatus]]] = {
     fe.WorkStarted: (_ANSWERABLE, WorkStatus.ACTIVE),
     fe.WorkSucceeded: (_ANSWERABLE, WorkStatus.SUCCEEDED),
     fe.WorkFailed: (_ANSWERABLE, WorkStatus.FAILED),
-    fe.WorkNotCompleted: (frozenset({WorkStatus.PENDING, WorkStatus.ACTIVE}), WorkStatus.NOT_COMPLETED),
-    fe.RetryScheduled: (frozenset({WorkStatus.NOT_COMPLETED}), WorkStatus.PENDING),
+    fe.WorkNotCompleted: ((WorkStatus.PENDING, WorkStatus.ACTIVE), WorkStatus.NOT_COMPLETED),
+    fe.RetryScheduled: ((WorkStatus.NOT_COMPLETED,), WorkStatus.PENDING),
     fe.WorkCancelled: (_ANSWERABLE, WorkStatus.CANCELLED),
-    fe.CompStarted: (frozenset({WorkStatus.SUCCEEDED}), WorkStatus.COMPENSATING),
-    fe.CompRetryScheduled: (frozenset({WorkStatus.COMPENSATING}), WorkStatus.COMPENSATING),
-    fe.CompSucceeded: (frozenset({WorkStatus.COMPENSATING}), WorkStatus.COMPENSATED),
-    fe.CompFailed: (frozenset({WorkStatus.COMPENSATING}), WorkStatus.COMPENSATION_FAILED),
+    fe.CompStarted: ((WorkStatus.SUCCEEDED,), WorkStatus.COMPENSATING),
+    fe.CompRetryScheduled: ((WorkStatus.COMPENSATING,), WorkStatus.COMPENSATING),
+    fe.CompSucceeded: ((WorkStatus.COMPENSATING,), WorkStatus.COMPENSATED),
+    fe.CompFailed: ((WorkStatus.COMPENSATING,), WorkStatus.COMPENSATION_FAILED),
 }
 """For each event about a work item: in which status it may come, and the one that follows."""
 
-_SETTLED: Final = frozenset(
-    {
-        *(WorkStatus.SUCCEEDED, WorkStatus.FAILED, WorkStatus.CANCELLED),
-        *(WorkStatus.COMPENSATED, WorkStatus.COMPENSATION_FAILED),
-    }
+_SETTLED: Final = (
+    *(WorkStatus.SUCCEEDED, WorkStatus.FAILED, WorkStatus.CANCELLED),
+    *(WorkStatus.COMPENSATED, WorkStatus.COMPENSATION_FAILED),
 )
 """A work item, or a compensation, that reaches one of these brings no more results."""
 
-_STEP_TRANSITIONS: Final[Mapping[type[Event], tuple[frozenset[StepStatus], StepStatus]]] = {
-    fe.StepStarted: (frozenset({StepStatus.PENDING}), StepStatus.ACTIVE),
-    fe.StepSkipped: (frozenset({StepStatus.PENDING}), StepStatus.SKIPPED),
-    fe.StepCompleted: (frozenset({StepStatus.ACTIVE}), StepStatus.COMPLETED),
-    fe.StepFailed: (_OPEN_STEPS, StepStatus.FAILED),
+_STEP_TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[StepStatus, ...], StepStatus]]] = {
+    fe.StepStarted: ((StepStatus.PENDING,), StepStatus.ACTIVE),
+    fe.StepSkipped: ((StepStatus.PENDING,), StepStatus.SKIPPED),
+    fe.StepCompleted: ((StepStatus.ACTIVE,), StepStatus.COMPLETED),
+    fe.StepFailed: ((StepStatus.PENDING, StepStatus.ACTIVE), StepStatus.FAILED),
 }
 _FLOW_ENDS: Final[Mapping[type[Event], FlowStatus]] = {
     fe.FlowCompleted: FlowStatus.COMPLETED,
@@ -101,13 +98,17 @@ _FLOW_ENDS: Final[Mapping[type[Event], FlowStatus]] = {
 class FlowInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a flow is started with, as the input of its first entry.
 
-    Without a *plan* it has only its *goals*, as in `FlowRequest`: then it is planned when it begins.
+    The *plan* is JSON (`wiring.encode_plan`): it is decoded once for all flows that follow it. Without one a flow has only
+    its *goals*, as in `FlowRequest`: then it is planned when it begins.
     """
 
-    plan: Plan | None = None
+    plan: Raw = NULL
     init: dict[str, tuple[Raw, ...]] = {}
     metadata: dict[str, Raw] = {}
     goals: tuple[str, ...] = ()
+
+
+_decode_input: Final = msgspec.json.Decoder(FlowInput).decode
 
 
 class Provided(msgspec.Struct, frozen=True, gc=False):
@@ -167,10 +168,10 @@ class FlowState:
         first = next(entries)
         if not isinstance(first, fe.FlowStarted):
             raise CorruptHistory(f"the first entry of a flow is flow_started, got {first.type}")
-        given = msgspec.json.decode(first.input, type=FlowInput)
+        given = _decode_input(first.input)
         self.started = first
-        self.plan = given.plan or Plan(goals=given.goals)
-        self.planned = given.plan is not None
+        self.planned = given.plan != NULL
+        self.wiring = stored(bytes(given.plan)) if self.planned else wire(Plan(goals=given.goals))
         self.metadata = given.metadata
         self.status = FlowStatus.ACTIVE
         self.ended: Event | None = None
@@ -185,18 +186,31 @@ class FlowState:
         self.result: Raw = NULL
         self.failure: Failure | None = None
         self.last_seq, self.last_at = first.seq, first.at
-        self.steps = {step_id: StepState() for step_id in self.plan.steps}
+        self.steps = {step_id: StepState() for step_id in self.wiring.steps}
+        self.touched = set(self.wiring.steps)
+        """The steps about which something may have to be decided, because a neighbour has started or ended."""
         self.items: dict[int, WorkItem] = {}
         self.compensations: dict[int, int] = {}
         """The work item that a compensation belongs to, by the number of the compensation."""
         self.outstanding: dict[int, None] = {}
         """The numbers of what was handed over and may still bring a result, compensations included."""
+        self.fresh: dict[int, None] = {}
+        """Those of them that the flow has not put on a queue yet."""
+        self.has_failures = False
+        """Whether a step has failed, so that results of it may come that nobody waits for."""
+        self.is_regular = self.wiring.is_regular
+        """Whether every step will run: as the plan says, and as no step was skipped or has failed."""
         self.next_number = 1
         self.attributes: dict[str, list[Provided]] = {
             name: [Provided(value, "", first.at) for value in values] for name, values in given.init.items() if values
         }
         for entry in entries:
             self.apply(entry)
+
+    @property
+    def plan(self) -> Plan:
+        """What the flow follows."""
+        return self.wiring.plan
 
     def apply(self, entry: Event) -> None:
         """Apply one event; every event appended to the log passes through here."""
@@ -210,14 +224,12 @@ class FlowState:
         effect(self, entry)
         self.last_seq, self.last_at = entry.seq, max(self.last_at, entry.at)
 
-    def accepts(self, event: Event) -> bool:
-        """Whether an event about a work item may be recorded: the item has no answer yet."""
-        item = self.item_of(number_of(event))
-        return item is not None and item.status in TRANSITIONS[type(event)][0]
-
     def item_of(self, ref: int | None) -> WorkItem | None:
         """Return a work item by its number, or by that of its compensation."""
-        return self.items.get(self.compensations.get(ref, ref)) if ref is not None else None
+        if ref is None:
+            return None
+        item = self.items.get(ref)
+        return item if item is not None or ref not in self.compensations else self.items[self.compensations[ref]]
 
     def items_of(self, step_id: str) -> Sequence[WorkItem]:
         """Return the work items of a step, in the order of its input."""
@@ -252,8 +264,10 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[FlowState, Any], None]], Ca
 def _activate(state: FlowState, entry: fe.FlowActivated) -> None:
     state.activated = entry.seq
     if entry.plan != NULL:
-        state.plan, state.planned = msgspec.json.decode(entry.plan, type=Plan), True
-        state.steps = {step_id: StepState() for step_id in state.plan.steps}
+        state.wiring, state.planned = stored(bytes(entry.plan)), True
+        state.steps = {step_id: StepState() for step_id in state.wiring.steps}
+        state.touched = set(state.wiring.steps)
+        state.is_regular = state.wiring.is_regular
 
 
 @_effect(lifecycle.CancelRequested)
@@ -301,8 +315,9 @@ def _move(state: FlowState, entry: Event, step_id: str) -> StepState:
         found = "not in the plan" if step is None else step.status
         raise CorruptHistory(f"entry {entry.seq} is {entry.type} of step {step_id!r}, which is {found}")
     step.status = after
-    if after.terminal:
+    if after is not StepStatus.ACTIVE:
         step.ended_at = entry.at
+    state.touched |= state.wiring.steps[step_id].neighbours
     return step
 
 
@@ -311,23 +326,28 @@ def _start(state: FlowState, entry: fe.StepStarted) -> None:
     step = _move(state, entry, entry.step)
     step.inputs, step.started_at = entry.inputs, entry.at
     step.items = range(entry.first, entry.first + len(entry.items))
-    parallelism = max(state.plan.steps[entry.step].work_config.parallelism, 1)
-    step.handed = min(step.items.start + parallelism, step.items.stop)
+    step.handed = min(step.items.start + state.wiring.steps[entry.step].parallelism, step.items.stop)
     for number, changes in zip(step.items, entry.items, strict=True):
         state.items[number] = WorkItem(entry.step, changes, entry.seq)
-    state.outstanding.update(dict.fromkeys(range(step.items.start, step.handed)))
+    handed = dict.fromkeys(range(step.items.start, step.handed))
+    state.outstanding.update(handed)
+    state.fresh.update(handed)
     state.next_number = max(state.next_number, step.items.stop)
 
 
 @_effect(fe.StepCompleted)
 def _complete(state: FlowState, entry: fe.StepCompleted) -> None:
     _move(state, entry, entry.step).outputs = entry.outputs
+    for name, _ in state.wiring.steps[entry.step].outputs:
+        if name not in state.attributes:
+            state.is_regular = False
 
 
 @_effect(fe.StepFailed)
 def _fail(state: FlowState, entry: fe.StepFailed) -> None:
     step = _move(state, entry, entry.step)
     step.failure, step.unsatisfied = entry.failure, entry.unsatisfied
+    state.has_failures, state.is_regular = True, False
     _abandon(state, step)
 
 
@@ -335,6 +355,7 @@ def _fail(state: FlowState, entry: fe.StepFailed) -> None:
 def _skip(state: FlowState, entry: fe.StepSkipped) -> None:
     step = _move(state, entry, entry.step)
     step.reason, step.unsatisfied = entry.reason, entry.unsatisfied
+    state.is_regular = False
 
 
 def _abandon(state: FlowState, step: StepState) -> None:
@@ -348,9 +369,8 @@ def _set(state: FlowState, entry: fe.AttributeSet) -> None:
     state.attributes.setdefault(entry.attribute, []).append(Provided(entry.value, entry.step, entry.at))
 
 
-@_effect(*TRANSITIONS)
-def _work(state: FlowState, entry: Event) -> None:
-    number = number_of(entry)
+def _work(state: FlowState, entry: Event, number: int) -> WorkItem:
+    """Move a work item on, or its compensation; return it."""
     item = state.item_of(number)
     before, after = TRANSITIONS[type(entry)]
     if item is None or item.status not in before:
@@ -358,34 +378,65 @@ def _work(state: FlowState, entry: Event) -> None:
         raise CorruptHistory(f"entry {entry.seq} is {entry.type} of work item {number}, which is {found}")
     item.status = after
     if after in _SETTLED:
-        state.outstanding.pop(number or 0, None)
-    match entry:
-        case fe.WorkStarted():
-            item.attempts, item.next_retry_at = entry.attempt, None
-        case fe.WorkSucceeded():
-            item.outputs = entry.outputs
-            _make_room(state, state.steps[item.step])
-        case fe.WorkFailed() | fe.CompFailed():
-            item.failure = entry.failure
-        case fe.WorkNotCompleted():
-            item.failure, item.cause = entry.failure, entry.seq
-        case fe.RetryScheduled():
-            item.retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
-            item.earlier = item.attempts
-        case fe.CompStarted():
-            item.compensation, item.cause = entry.number, entry.seq
-            state.compensations[entry.number] = entry.item
-            state.outstanding[entry.number] = None
-            state.next_number = max(state.next_number, entry.number + 1)
-        case fe.CompRetryScheduled():
-            item.comp_retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
-        case _:
-            pass
+        state.outstanding.pop(number, None)
+        state.fresh.pop(number, None)
+    return item
+
+
+@_effect(fe.WorkStarted)
+def _start_work(state: FlowState, entry: fe.WorkStarted) -> None:
+    item = _work(state, entry, entry.item)
+    item.attempts, item.next_retry_at = entry.attempt, None
+
+
+@_effect(fe.WorkSucceeded)
+def _succeed(state: FlowState, entry: fe.WorkSucceeded) -> None:
+    item = _work(state, entry, entry.ref)
+    item.outputs = entry.outputs
+    _make_room(state, state.steps[item.step])
+
+
+@_effect(fe.WorkFailed, fe.CompFailed)
+def _fail_work(state: FlowState, entry: fe.WorkFailed | fe.CompFailed) -> None:
+    _work(state, entry, entry.ref).failure = entry.failure
+
+
+@_effect(fe.WorkNotCompleted)
+def _miss(state: FlowState, entry: fe.WorkNotCompleted) -> None:
+    item = _work(state, entry, entry.ref)
+    item.failure, item.cause = entry.failure, entry.seq
+
+
+@_effect(fe.RetryScheduled)
+def _retry(state: FlowState, entry: fe.RetryScheduled) -> None:
+    item = _work(state, entry, entry.item)
+    item.retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
+    item.earlier = item.attempts
+
+
+@_effect(fe.CompStarted)
+def _compensate(state: FlowState, entry: fe.CompStarted) -> None:
+    item = _work(state, entry, entry.item)
+    item.compensation, item.cause = entry.number, entry.seq
+    state.compensations[entry.number] = entry.item
+    state.outstanding[entry.number] = state.fresh[entry.number] = None
+    state.next_number = max(state.next_number, entry.number + 1)
+
+
+@_effect(fe.CompRetryScheduled)
+def _retry_compensation(state: FlowState, entry: fe.CompRetryScheduled) -> None:
+    item = _work(state, entry, entry.ref)
+    item.comp_retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
+
+
+@_effect(fe.WorkCancelled, fe.CompSucceeded)
+def _end_work(state: FlowState, entry: fe.WorkCancelled | fe.CompSucceeded) -> None:
+    _work(state, entry, entry.ref)
 
 
 def _make_room(state: FlowState, step: StepState) -> None:
     """Hand over the next item in place of one that has succeeded."""
     step.succeeded += 1
     if step.status is StepStatus.ACTIVE and state.status is FlowStatus.ACTIVE and step.handed < step.items.stop:
-        state.outstanding[step.handed] = None
+        state.outstanding[step.handed] = state.fresh[step.handed] = None
         step.handed += 1

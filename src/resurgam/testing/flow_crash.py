@@ -16,6 +16,7 @@ from resurgam.flows.expressions import Expressions
 from resurgam.flows.planner import check_given, plan
 from resurgam.flows.state import FlowInput
 from resurgam.flows.steps import step_of
+from resurgam.flows.wiring import encode_plan
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Activity
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.clock import START
@@ -101,5 +102,7 @@ def _started(catalog: Catalog, goals: Sequence[Goal], init: Mapping[str, object]
         execution_id="execution-1",
         run_id="run-1",
         tree_id="run-1",
-        input=Raw(msgspec.json.encode(FlowInput(made, {name: (value,) for name, value in written.items()}))),
+        input=Raw(
+            msgspec.json.encode(FlowInput(encode_plan(made), {name: (value,) for name, value in written.items()}))
+        ),
     )

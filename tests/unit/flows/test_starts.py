@@ -13,6 +13,7 @@ from resurgam.flows.catalog import Catalog
 from resurgam.flows.planner import plan
 from resurgam.flows.requests import activity_request
 from resurgam.flows.state import FlowInput, FlowState
+from resurgam.flows.wiring import encode_plan
 from support.flow_runs import Equality, described
 from support.flow_steps import step
 
@@ -34,7 +35,7 @@ class Served:
             execution_id="f-1",
             run_id="r",
             tree_id="r",
-            input=Raw(msgspec.json.encode(FlowInput(planned))),
+            input=Raw(msgspec.json.encode(FlowInput(encode_plan(planned)))),
         )
         self.log = [first]
         self.live = LiveFlow(self.log, Equality())
