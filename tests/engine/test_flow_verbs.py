@@ -9,6 +9,7 @@ import pytest
 from resurgam.core.errors import (
     AlreadyExists,
     DefinitionError,
+    NonRetryable,
     NotFound,
     ResultTimeout,
     SerializationError,
@@ -240,6 +241,52 @@ async def test_a_flow_is_described_by_what_it_waits_for_and_what_it_has(engines:
         found = await flow.describe()
         assert (found.status, found.result, found.waiting_for, found.pending) == (Status.COMPLETED, RESULT, (), ())
         assert found.deactivated
+
+
+async def test_work_that_could_not_be_compensated_is_named(engines: Engines) -> None:
+    registry = Registry()
+    step = StepDecorator(registry)
+
+    async def undo(done: dict[str, object]) -> None:
+        raise NonRetryable("gone")
+
+    @step(compensate=undo)
+    async def book(room: Annotated[int, Input(for_each=True)]) -> int:
+        if room == 2:
+            raise NonRetryable("full")
+        return room
+
+    async with engines.open(registry) as env:
+        flow = await env.start_flow(["book"], {"room": [1, 2]})
+        with pytest.raises(WorkflowFailed, match="full"):
+            await env.finish(flow.result())
+        await env.settle()
+        found = await flow.describe()
+        assert (found.uncompensated, found.deactivated) == (("work item 1 of step 'book'",), True)
+
+
+async def test_a_flow_that_waits_for_an_optional_input_says_until_when(engines: Engines) -> None:
+    registry = Registry()
+    step = StepDecorator(registry)
+    may_end = asyncio.Event()
+
+    @step
+    async def discount(customer: str) -> int:
+        await may_end.wait()
+        return 5
+
+    @step
+    async def price(items: int, discount: Annotated[int, Input(deadline=60)] = 0) -> int:
+        return items - discount
+
+    async with engines.open(registry) as env:
+        flow = await env.start_flow(["price"], {"customer": "Ada", "items": 20})
+        until = env.now() + timedelta(seconds=60)
+        found = await flow.describe()
+        assert f"the deadline of an input at {until.isoformat()}" in found.waiting_for
+        assert [(work.kind, work.until) for work in found.pending] == [("activity", None), ("timer", until)]
+        may_end.set()
+        assert await env.finish(flow.result()) == {"price": 15}
 
 
 async def test_a_paused_flow_starts_nothing_until_it_is_resumed(engines: Engines) -> None:
