@@ -39,7 +39,7 @@ class Two:
         """Begin to wait; return once the store listens and has looked."""
         task = asyncio.create_task(self.waiting.wait(watch, until))
         async with asyncio.timeout(PATIENT):
-            while not any(waiter._first is False for waiter in self.waiting._watcher._all()):
+            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters.all):
                 await asyncio.sleep(0.001)
         assert not task.done()
         return task
@@ -505,4 +505,4 @@ async def test_an_idle_store_sends_nothing(listening):
     assert two.looks == looks
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert two.waiting._watcher._waiters == {}
+    assert not two.waiting._watcher.waiters

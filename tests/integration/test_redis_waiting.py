@@ -35,7 +35,7 @@ class Two:
         """Begin to wait; return once the store listens and has looked."""
         task = asyncio.create_task(self.waiting.wait(watch, until))
         async with asyncio.timeout(PATIENT):
-            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters):
+            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters.all):
                 await asyncio.sleep(0.001)
         assert not task.done()
         return task
@@ -137,7 +137,7 @@ async def near_end(two):
     looks = two.looks
     task = asyncio.create_task(two.waiting.wait(r.Closed(entity_id="order", execution_id=claim.instance.execution_id)))
     async with asyncio.timeout(PATIENT):
-        while not any(waiter.near for waiter in two.waiting._watcher.waiters):
+        while not any(waiter.near for waiter in two.waiting._watcher.waiters.all):
             await asyncio.sleep(0)
     return claim, task, two.looks - looks
 
@@ -253,7 +253,7 @@ async def test_a_wait_that_is_cancelled_holds_no_channel():
         async with asyncio.timeout(PATIENT):
             while shared_server().ask("PUBSUB", "NUMSUB", channel)[1]:
                 await asyncio.sleep(0.001)
-        assert two.waiting._watcher.waiters == []
+        assert two.waiting._watcher.waiters.all == []
 
 
 async def test_closing_fails_the_waits():

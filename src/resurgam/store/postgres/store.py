@@ -148,7 +148,7 @@ class PostgresStore:
         """Forget an instance whose lease has ended."""
         if execution_id in self._leased:
             self._leased.discard(execution_id)
-            self._watcher.note_lease_gone(execution_id)
+            self._watcher.waiters.note_lease_gone(execution_id)
 
     async def _bury(self, lease: r.Lease, error: Undecodable) -> None:
         await self.release([r.Release(lease=lease, failed=error.reason, final=True)])
@@ -224,7 +224,7 @@ class PostgresStore:
     def _noted(self, part: r.Commit, committed: r.Committed | r.Refused) -> r.Committed | r.Refused:
         """Note the end of an execution or of its lease."""
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
-            self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
+            self._watcher.waiters.note_closed(part.execution_id, closing_entry(part.outcome.events))
         if isinstance(committed, r.Refused) or s.lets_go(part, committed):
             self._let_go(part.execution_id)
         return committed
