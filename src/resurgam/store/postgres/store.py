@@ -40,7 +40,8 @@ class PostgresStore:
         self._pool = pool = Pool(parse(url), clock, name=name, lease=lease)
         pool.verb("step", s.step_arguments, recognises=True, alone=s.step_alone_arguments)
         pool.verb("finish", s.end_arguments, recognises=True)
-        for verb in ("read", *w.REPEATABLE):
+        pool.reader("read", "logs", w.read_arguments)
+        for verb in w.REPEATABLE:
             pool.verb(verb, keeps=False)
         self._lines = Lines()
         self._watcher = Watcher(pool, clock, self._leased.__contains__)

@@ -22,6 +22,12 @@ REPEATABLE: Final = ("extend", "grown", "look", "progress")
 _requests: Final = msgspec.json.Decoder(ActivityRequest)
 
 
+def read_arguments(parts: list[Any]) -> tuple[Any, ...]:
+    """Return the parts of `read`, each an entity id, an execution id and a ``seq``, as three arrays."""
+    entities, executions, after = map(list, zip(*parts, strict=True)) if parts else ([], [], [])
+    return entities, executions, after
+
+
 def claim_part(worker: str, queues: Sequence[str], limit: int) -> list[Any]:
     """Return the part of `claim`, with a token of its own."""
     return [worker, list(queues), limit, token_hex(8)]
