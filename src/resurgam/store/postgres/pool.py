@@ -242,15 +242,21 @@ class Pool:
         # as a delivery, comes before what it does after the next one like it.
         before = self._turns.get(name)
         turn = self._turns[name] = asyncio.get_running_loop().create_future()
+        turn.add_done_callback(lambda turn: self._forget_turn(name, turn))
         try:
             rows: list[Any] = await _wait_for(self._spawn(self._perform(flight), f"postgres {name}"))
             if before is not None and not before.done():
                 await asyncio.wait([before])
             return rows
         finally:
-            turn.set_result(None)
-            if self._turns.get(name) is turn:
-                del self._turns[name]
+            if before is None or before.done():
+                turn.set_result(None)
+            else:  # given up or failed: those behind still wait for those before
+                before.add_done_callback(lambda _: turn.set_result(None))
+
+    def _forget_turn(self, name: str, turn: "asyncio.Future[None]") -> None:
+        if self._turns.get(name) is turn:
+            del self._turns[name]
 
     async def connect(self) -> Any:
         """Return a new connection of the client library that is the caller's own, once the store is open."""
