@@ -418,10 +418,11 @@ class Forgetful:
 async def test_a_worker_whose_commit_is_refused_goes_on_from_the_log():
     """It drops the coroutine that is ahead of the log at once, and replays."""
     registry = Registry()
-    taken, dropped = [], []
+    taken, dropped, alive = [], [], []
 
     @registry.workflow
     async def steps(ctx) -> list[int]:
+        alive.append(ctx)  # or the end of the last reference to it would close it too
         try:
             return [await ctx.run(lambda n=n: n, name=f"step-{n}") for n in range(3)]
         except GeneratorExit:
