@@ -301,6 +301,17 @@ async def test_what_happened_while_the_channels_were_lost_is_found():
         server.kill()
 
 
+@pytest.mark.parametrize("url", [fresh_url, fresh_cluster_url])
+async def test_what_no_message_tells_of_is_found_by_the_next_look(monkeypatch, url):
+    """A cluster may lose a message between its servers."""
+    monkeypatch.setattr(watcher, "_ASSURANCE", 0.05)
+    monkeypatch.setattr(watcher.Watcher, "_heard", lambda *_: None)
+    async with two_on(url()) as two:
+        task = await two.wait(WORK)
+        await two.other.create("order")
+        assert await two.woken(task)
+
+
 async def test_a_claim_finds_work_while_the_channels_are_lost(monkeypatch):
     """Nobody tells the store that it is there."""
     never = asyncio.Event()
