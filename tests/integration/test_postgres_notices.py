@@ -83,6 +83,21 @@ async def test_what_does_not_fit_into_a_notice_makes_all_look(listening):
         assert any(payload[1] == "*" for payload in await collected())
 
 
+@pytest.mark.parametrize("payload", ["", "[]", "hello", "{}", "[1]"])
+async def test_a_notice_that_no_store_has_sent_makes_it_look(listening, payload):
+    two, failures = listening, []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    task = await two.wait(WORK)
+    looks = two.looks
+    await execute("SELECT pg_notify($1, $2)", channel_of(two.schema), payload)
+    async with asyncio.timeout(PATIENT):
+        while two.looks == looks:
+            await asyncio.sleep(0.001)
+    await two.other.create("order")
+    assert await two.woken(task)
+    assert failures == []
+
+
 async def test_who_begins_to_follow_misses_no_commit_that_was_under_way():
     """A transaction that saw no follower commits after one has looked."""
     async with two_on(fresh_url()) as two:
