@@ -59,9 +59,8 @@ class PostgresStore:
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
-        if len({part.started.entity_id for part in parts}) < len(parts):
-            return await _each(self._create, parts)  # not by two functions: in order
-        return await _each(self._start, parts)
+        one_way = len(parts) == 1 or _are_alike(parts)
+        return await _each(self._start if one_way else self._create, parts)  # not by two functions: in order
 
     async def _start(self, part: r.Creation) -> r.Created | r.Exists:
         start = s.start_part(part)
@@ -308,6 +307,12 @@ class PostgresStore:
 
     async def _ask_each(self, verb: str, parts: Sequence[Any]) -> Sequence[Any]:
         return await _each(lambda part: self._pool.ask(verb, part), parts)
+
+
+def _are_alike(parts: Sequence[r.Creation]) -> bool:
+    """Whether creations are of different entities, and all or none of them go by `start`."""
+    entities = {part.started.entity_id for part in parts}
+    return len(entities) == len(parts) and len({s.start_part(part) is None for part in parts}) == 1
 
 
 async def _each(ask: Callable[[Any], Awaitable[Any]], parts: Sequence[Any]) -> list[Any]:
