@@ -466,6 +466,14 @@ async def test_a_pooler_sees_no_named_statements_and_only_whole_transactions():
         assert await counted(pool) == 2
 
 
+async def test_a_pooler_that_the_url_does_not_name_is_said():
+    async with proxied(fresh_url()) as (wire, url), opened(ECHO, url=url) as pool:
+        wire.resets = True
+        remedy = r'statement "\w+" does not exist \(26000\); if the server is behind PgBouncer, add pooler=transaction'
+        with pytest.raises(StoreError, match=remedy):
+            await pool.ask("echo", 1)
+
+
 @pytest.mark.parametrize("n", range(5))
 async def test_an_answer_that_was_lost_behind_a_pooler_is_read_back(n):
     async with proxied(fresh_url("pooler=transaction")) as (wire, url), opened(COUNT, READ, url=url) as pool:

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import json
 
-import asyncpg
 import pytest
 from msgspec import Raw
 
@@ -12,68 +10,12 @@ from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Publication
 from resurgam.store import records as r
-from resurgam.store.postgres.functions import channel_of
-from resurgam.store.postgres.store import PostgresStore
-from resurgam.store.postgres.url import parse
-from resurgam.testing import ManualClock
-from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
+from resurgam.testing.contract.bench import LEASE, QUEUE, request, routed, scheduled
 from resurgam.testing.contract.queries import query_task
-from support.postgres import execute, fresh_url, own_server, shared_server
+from support.postgres import execute, fresh_url
+from support.two_stores import PATIENT, two_on
 
 WORK = r.Work(worker="waiting", queues=(QUEUE,))
-PATIENT = 60
-
-
-class Two:
-    """Two stores on the same data and by the same clock: *waiting* waits, *acting* changes something."""
-
-    def __init__(self, url, options=""):
-        self.url = url
-        self.schema = parse(url).schema
-        self.clock = ManualClock()
-        self.waiting = PostgresStore(url + options, self.clock, name="waiting", lease=LEASE)
-        self.acting = PostgresStore(url, self.clock, name="acting", lease=LEASE)
-        self.mine, self.other = (Bench(store, self.clock, OpensStores()) for store in (self.waiting, self.acting))
-
-    async def wait(self, watch, until=None):
-        """Begin to wait; return once the store listens and has looked."""
-        task = asyncio.create_task(self.waiting.wait(watch, until))
-        async with asyncio.timeout(PATIENT):
-            while not any(waiter._first is False for waiter in self.waiting._watcher._all()):
-                await asyncio.sleep(0.001)
-        assert not task.done()
-        return task
-
-    async def woken(self, task):
-        return await asyncio.wait_for(task, PATIENT)
-
-    @property
-    def looks(self):
-        return self.waiting._pool.flights
-
-    @contextlib.asynccontextmanager
-    async def locked(self, table, execution_id):
-        """Hold the row of an execution in a transaction of its own."""
-        connection = await asyncpg.connect(shared_server().url)
-        try:
-            async with connection.transaction():
-                rows = await connection.fetch(
-                    f"SELECT FROM {self.schema}.{table} WHERE execution_id = $1 FOR UPDATE", execution_id
-                )
-                assert len(rows) == 1
-                yield
-        finally:
-            await connection.close()
-
-
-@contextlib.asynccontextmanager
-async def two_on(url, options=""):
-    two = Two(url, options)
-    try:
-        yield two
-    finally:
-        await two.waiting.close()
-        await two.acting.close()
 
 
 @pytest.fixture
@@ -289,86 +231,6 @@ async def test_an_end_after_the_lease_has_expired_wakes_who_waits_for_it(listeni
     assert await listening.woken(task)
 
 
-# Notices.
-
-
-@contextlib.asynccontextmanager
-async def heard(schema):
-    """Collect what the stores of a schema notify."""
-    connection = await asyncpg.connect(shared_server().url)
-    payloads = []
-    await connection.add_listener(channel_of(schema), lambda *arguments: payloads.append(json.loads(arguments[-1])))
-
-    async def collected():
-        """Return what has come; the notice of this call is the last."""
-        await connection.execute("SELECT pg_notify($1, '[]')", channel_of(schema))
-        async with asyncio.timeout(PATIENT):
-            while [] not in payloads:
-                await asyncio.sleep(0.001)
-        found = [payload for payload in payloads if payload]
-        payloads.clear()
-        return found
-
-    try:
-        yield collected
-    finally:
-        await connection.close()
-
-
-async def test_a_call_notifies_once_whatever_it_changes(listening):
-    two = listening
-    await two.other.create("first")
-    async with heard(two.schema) as collected:
-        await asyncio.gather(*(two.other.create(f"order {n}") for n in range(20)))
-        told = await collected()
-    assert 1 <= len(told) <= 2  # two flights at most: the first call, and those that came while it was under way
-    assert all(len(payload) == 3 and payload[1:] == ["work", QUEUE] for payload in told)
-
-
-async def test_a_step_notifies_nobody_unless_somebody_follows(listening):
-    two = listening
-    instance = await two.other.create("order")
-    claim = await two.other.claim_one()
-    options = {"eager": frozenset({2}), "covers": True, "release": False}
-    async with heard(two.schema) as collected:
-        await two.other.committed(claim, scheduled(request(2)), activities=(request(2),), **options)
-        assert await collected() == []
-        task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=2))
-        done = events.ActivityCompleted(seq=3, ref=2, result=Raw(b"1"))
-        await two.other.committed(claim, done, release=False, covers=True, base_seq=2)
-        assert await two.woken(task)
-        assert [payload[1:] for payload in await collected()] == [["log", instance.execution_id]]
-
-
-async def test_what_does_not_fit_into_a_notice_makes_all_look(listening):
-    two = listening
-    async with heard(two.schema) as collected:
-        task = await two.wait(WORK)
-        queues = [f"{number:04}-{'x' * 200}" for number in range(50)]
-        await asyncio.gather(*(two.other.create(queue, queue=queue) for queue in queues))
-        await two.other.create("order")
-        assert await two.woken(task)
-        assert any(payload[1] == "*" for payload in await collected())
-
-
-async def test_who_begins_to_follow_misses_no_commit_that_was_under_way():
-    """A transaction that saw no follower commits after one has looked."""
-    async with two_on(fresh_url()) as two:
-        instance = await two.other.create("order")
-        connection = await asyncpg.connect(shared_server().url)
-        try:
-            writing = connection.transaction()
-            await writing.start()
-            await connection.execute(
-                f"UPDATE {two.schema}.states SET last_seq = 2 WHERE execution_id = $1", instance.execution_id
-            )
-            task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
-            await writing.commit()
-            assert await two.woken(task)
-        finally:
-            await connection.close()
-
-
 # Locks that others hold.
 
 
@@ -446,63 +308,3 @@ async def test_a_worker_whose_peers_do_nothing_takes_the_rest_after_their_turn(l
             if not shares[-1]:
                 assert await two.waiting.wait(WORK)
     assert max(shares) == 15
-
-
-# Connections that are lost.
-
-
-async def lose_the_listener(two):
-    """End the connection on which the waiting store listens."""
-    [row] = await execute(
-        "SELECT pg_terminate_backend(pid) AS done FROM pg_stat_activity "
-        "WHERE application_name LIKE '%waiting%' AND query ~ 'LISTEN|advisory|xmin|SELECT 1'"
-    )
-    assert row["done"]
-
-
-async def test_what_happened_while_the_connection_was_lost_is_found(listening):
-    two = listening
-    task = await two.wait(WORK)
-    await lose_the_listener(two)
-    await two.other.create("order")
-    assert await two.woken(task)
-
-
-async def test_a_store_listens_again_after_its_connection_was_lost(listening):
-    two = listening
-    instance = await two.other.create("order")
-    task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
-    await lose_the_listener(two)
-    listener = two.waiting._watcher._listener
-    async with asyncio.timeout(PATIENT):
-        while listener.listens:
-            await asyncio.sleep(0.001)
-        while not listener.listens:
-            await asyncio.sleep(0.001)
-    assert not task.done()
-    await two.other.committed(await two.other.claim_one(), scheduled(request(2)), activities=(request(2),))
-    assert await two.woken(task)
-
-
-async def test_a_restart_of_the_server_wakes_who_waits_for_what_came_after_it():
-    server = own_server()
-    try:
-        async with two_on(f"{server.url}?schema=resurgam") as two:
-            task = await two.wait(WORK)
-            server.kill()
-            server.start()
-            await two.other.create("order")
-            assert await two.woken(task)
-    finally:
-        server.kill()
-
-
-async def test_an_idle_store_sends_nothing(listening):
-    two = listening
-    task = await two.wait(WORK)
-    looks = two.looks
-    await asyncio.sleep(0.5)
-    assert two.looks == looks
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert two.waiting._watcher._waiters == {}

@@ -16,7 +16,7 @@ from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStor
 from resurgam.testing.contract.children import request_of
 from resurgam.testing.contract.messages import DELIVERED, MISSING, message
 from resurgam.testing.contract.succession import MOVES
-from support.engines import Engines, Interposed
+from support.engines import Engines, Interposed, settle
 from support.redis import effects_arrived, fresh_cluster_url, fresh_url, shared_cluster, shared_server
 from support.stores import STORES
 
@@ -416,22 +416,24 @@ class Forgetful:
 
 
 async def test_a_worker_whose_commit_is_refused_goes_on_from_the_log():
-    """It drops the coroutine that is ahead of the log, and replays."""
+    """It drops the coroutine that is ahead of the log at once, and replays."""
     registry = Registry()
+    taken, dropped, alive = [], [], []
 
     @registry.workflow
     async def steps(ctx) -> list[int]:
-        return [await ctx.run(lambda n=n: n, name=f"step-{n}") for n in range(3)]
-
-    refused = []
+        alive.append(ctx)  # or the end of the last reference to it would close it too
+        try:
+            return [await ctx.run(lambda n=n: n, name=f"step-{n}") for n in range(3)]
+        except GeneratorExit:
+            dropped.append("the one that is ahead")
+            raise
 
     async def take_over(part):
         """Take the lease away before the second commit."""
-        if part.base_seq > 1 and not refused:
-            refused.append(part)
-            clock.move_to(clock.now() + LEASE)
-            [claim] = await store.claim("thief", (QUEUE,), 1)
-            await store.release([r.Release(lease=r.Lease(**_ids(claim), epoch=claim.epoch))])
+        if part.base_seq > 1 and not taken:
+            lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch)
+            taken.extend(await store.release([r.Release(lease=lease)]))
 
     engines = Engines(STORES["redis"], 1000)
     clock = ManualClock()
@@ -439,7 +441,8 @@ async def test_a_worker_whose_commit_is_refused_goes_on_from_the_log():
         async with engines.serve(Interposed(store, take_over), clock, registry) as env:
             disturbed = await env.start(steps)
             assert await env.finish(disturbed.result()) == [0, 1, 2]
-            assert refused
+            assert taken == [r.Released()]
+            assert dropped == ["the one that is ahead"]
             undisturbed = await env.start(steps)
             assert await env.finish(undisturbed.result()) == [0, 1, 2]
             first, second = [
@@ -449,5 +452,36 @@ async def test_a_worker_whose_commit_is_refused_goes_on_from_the_log():
     assert [(entry.seq, entry.type) for entry in first] == [(entry.seq, entry.type) for entry in second]
 
 
-def _ids(claim):
-    return {"entity_id": claim.instance.entity_id, "execution_id": claim.instance.execution_id}
+@pytest.mark.parametrize("store", ["redis", "redis-cluster"])
+async def test_a_worker_whose_coroutine_is_behind_the_log_goes_on_from_the_log(store):
+    """Another worker has served the instance since this one kept it in memory."""
+    registry = Registry()
+
+    @registry.workflow
+    async def collect(ctx) -> list[int]:
+        return [await ctx.listen("number", type=int) for _ in range(3)]
+
+    engines = Engines(STORES[store], 1000)
+    clock = ManualClock()
+    async with engines.open_store(clock) as opened:
+        idle, other = NeverAsks(opened), NeverAsks(opened)
+        async with engines.serve(idle, clock, registry) as kept, engines.serve(other, clock, registry) as between:
+            handle = await kept.start(collect)
+            await settle(kept, between)
+            for number, env in enumerate((between, kept, between)):
+                await env.handle(handle.entity_id).signal("number", number)
+                await settle(kept, between)
+            assert await kept.finish(handle.result()) == [0, 1, 2]
+
+
+class NeverAsks:
+    """A store that claims instances only with what it starts or delivers itself."""
+
+    def __init__(self, store):
+        self._store = store
+
+    async def claim(self, worker, queues, limit):
+        return []
+
+    def __getattr__(self, verb):
+        return getattr(self._store, verb)

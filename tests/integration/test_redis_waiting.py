@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.errors import StoreError
@@ -12,6 +13,7 @@ from resurgam.core.outcome import Publication
 from resurgam.dev.redis import Server
 from resurgam.store import records as r
 from resurgam.store.redis import subscriptions, watcher
+from resurgam.store.redis.reaping import reap
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
@@ -20,6 +22,12 @@ from support.redis import fresh_cluster_url, fresh_url, shared_server, temporary
 
 WORK = r.Work(worker="waiting", queues=(QUEUE,))
 PATIENT = 60
+
+
+@pytest.fixture(autouse=True)
+def no_look_that_nothing_asks_for(monkeypatch):
+    """A wait that nothing wakes would end a little later all the same."""
+    monkeypatch.setattr(watcher, "_ASSURANCE", 10.0 * PATIENT)
 
 
 class Two:
@@ -35,7 +43,7 @@ class Two:
         """Begin to wait; return once the store listens and has looked."""
         task = asyncio.create_task(self.waiting.wait(watch, until))
         async with asyncio.timeout(PATIENT):
-            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters):
+            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters.all):
                 await asyncio.sleep(0.001)
         assert not task.done()
         return task
@@ -123,6 +131,19 @@ async def test_the_end_of_a_lease_wakes_an_idle_store(two):
     assert len(await two.mine.claim("waiting")) == 1
 
 
+@pytest.mark.parametrize("reaper", ["waiting", "acting"])
+@pytest.mark.parametrize("kind", ["instances", "activities"])
+async def test_the_end_of_the_leases_of_a_dead_process_wakes_an_idle_store(two, reaper, kind):
+    """The store that ends them, and every other one."""
+    await two.other.wanting(2, entity_id="wanting")
+    await two.other.create("order")
+    assert len(await two.other.claim("dead")) == 1
+    assert len(await two.other.tasks("dead")) == 1
+    task = await two.wait(replace(WORK, instances=kind == "instances", activities=kind == "activities"))
+    await reap(getattr(two, reaper)._link, two.acting._link.owner)
+    assert await two.woken(task)
+
+
 async def test_an_end_wakes_who_waits_for_it(two):
     instance = await two.other.create("order")
     task = await two.wait(r.Closed(entity_id="order", execution_id=instance.execution_id))
@@ -137,7 +158,7 @@ async def near_end(two):
     looks = two.looks
     task = asyncio.create_task(two.waiting.wait(r.Closed(entity_id="order", execution_id=claim.instance.execution_id)))
     async with asyncio.timeout(PATIENT):
-        while not any(waiter.near for waiter in two.waiting._watcher.waiters):
+        while not any(waiter.near for waiter in two.waiting._watcher.waiters.all):
             await asyncio.sleep(0)
     return claim, task, two.looks - looks
 
@@ -188,8 +209,7 @@ async def test_an_entry_of_a_log_wakes_who_follows_it(two):
 
 
 @pytest.mark.parametrize("followed", [0, 1])
-async def test_of_two_logs_that_grow_in_one_call_each_wakes_who_follows_it(monkeypatch, followed):
-    monkeypatch.setattr(watcher, "_ASSURANCE", 10.0 * PATIENT)  # no look that nothing asks for
+async def test_of_two_logs_that_grow_in_one_call_each_wakes_who_follows_it(followed):
     async with two_on(fresh_url("partitions=1")) as two:
         instances = [await two.other.create(name) for name in ("one", "other")]
         claims = await two.other.claim()
@@ -202,8 +222,7 @@ async def test_of_two_logs_that_grow_in_one_call_each_wakes_who_follows_it(monke
         assert await two.woken(task)
 
 
-async def test_the_log_of_an_imported_id_with_spaces_wakes_who_follows_it(monkeypatch, two):
-    monkeypatch.setattr(watcher, "_ASSURANCE", 10.0 * PATIENT)  # no look that nothing asks for
+async def test_the_log_of_an_imported_id_with_spaces_wakes_who_follows_it(two):
     instance = await two.other.create("order", execution_id="order of 1999, first")
     task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
     await two.other.want(await two.other.claim_one(), request(2))
@@ -253,7 +272,7 @@ async def test_a_wait_that_is_cancelled_holds_no_channel():
         async with asyncio.timeout(PATIENT):
             while shared_server().ask("PUBSUB", "NUMSUB", channel)[1]:
                 await asyncio.sleep(0.001)
-        assert two.waiting._watcher.waiters == []
+        assert two.waiting._watcher.waiters.all == []
 
 
 async def test_closing_fails_the_waits():
@@ -280,6 +299,17 @@ async def test_what_happened_while_the_channels_were_lost_is_found():
             assert await two.woken(task)
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize("url", [fresh_url, fresh_cluster_url])
+async def test_what_no_message_tells_of_is_found_by_the_next_look(monkeypatch, url):
+    """A cluster may lose a message between its servers."""
+    monkeypatch.setattr(watcher, "_ASSURANCE", 0.05)
+    monkeypatch.setattr(watcher.Watcher, "_heard", lambda *_: None)
+    async with two_on(url()) as two:
+        task = await two.wait(WORK)
+        await two.other.create("order")
+        assert await two.woken(task)
 
 
 async def test_a_claim_finds_work_while_the_channels_are_lost(monkeypatch):

@@ -108,5 +108,5 @@ async def transactions_ended() -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
 def is_busy(store: PostgresStore) -> bool:
     """Whether calls of a store are under way, or looks of its waiters, which may have to listen before."""
-    looks = any(waiter._looking and not waiter.near for waiter in store._watcher._all())
+    looks = any(waiter.is_looking for waiter in store._watcher.waiters.all)
     return looks or store._pool.busy or store._watcher.busy

@@ -153,5 +153,5 @@ def ears_of(store: RedisStore) -> Ears:
 
 def is_busy(store: RedisStore) -> bool:
     """Whether calls of a store are under way, looks of its waiters, or effects of its commits."""
-    looks = any(waiter.is_looking for waiter in store._watcher.waiters)
+    looks = any(waiter.is_looking for waiter in store._watcher.waiters.all)
     return looks or store._link.is_busy or store._outbox.is_busy

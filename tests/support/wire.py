@@ -1,4 +1,7 @@
-"""A proxy between a Postgres store and its server: it counts round trips, and cuts connections where it hurts."""
+"""A proxy between a Postgres store and its server: it counts round trips, and cuts connections where it hurts.
+
+It can also be a pooler in transaction mode, as far as a client can tell: nothing of a session outlives a transaction.
+"""
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
@@ -7,6 +10,9 @@ from urllib.parse import urlsplit
 _SSL_REQUEST = 80877103
 _ENDS = (b"Q", b"S", b"H")
 """The messages after which a client waits: a simple query, the end of an extended one, and the wish for what is there."""
+
+_DISCARD = b"DISCARD ALL\0"
+_RESET = b"Q" + (4 + len(_DISCARD)).to_bytes(4, "big") + _DISCARD
 
 
 class Wire:
@@ -30,6 +36,9 @@ class Wire:
 
         self.refuses = False
         """Whether new connections are refused."""
+
+        self.resets = False
+        """Whether a session loses its settings, statements, locks and channels at the end of each transaction."""
 
         self.held = None
         """An event that replies wait for; None: they do not wait."""
@@ -135,12 +144,23 @@ class _Connection:
                 head = await self._server_reader.readexactly(5)
                 message = head + await self._server_reader.readexactly(int.from_bytes(head[1:], "big") - 4)
                 if head[:1] == b"Z":
+                    if self._wire.resets and message[5:] == b"I":
+                        await self._reset()
                     if self._loses:
                         return
                     if self._wire.held is not None:
                         self._wire.waits.set()
                         await self._wire.held.wait()
                 self._client_writer.write(message)
+
+    async def _reset(self):
+        self._server_writer.write(_RESET)
+        kind = b""
+        while kind != b"Z":
+            head = await self._server_reader.readexactly(5)
+            kind = head[:1]
+            assert kind != b"E"
+            await self._server_reader.readexactly(int.from_bytes(head[1:], "big") - 4)
 
 
 @asynccontextmanager

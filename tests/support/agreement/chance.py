@@ -224,9 +224,11 @@ class Chance:
         for one in publications:
             self.published[one.topic, bytes(one.value)] = self.clock.now()
 
-    def is_kept(self, topic: str, value: bytes) -> bool:
-        """Whether a message must be there still; when older ones are deleted is up to the store."""
-        return self.published[topic, value] >= self.clock.now() - MESSAGES_KEPT
+    def is_settled(self, topic: str, value: bytes) -> bool:
+        """Whether a message must be there still, or must be gone: a later one of its topic takes those that are too old."""
+        published_at = self.published[topic, value]
+        last = max(at for (name, _), at in self.published.items() if name == topic)
+        return published_at >= self.clock.now() - MESSAGES_KEPT or published_at < last - MESSAGES_KEPT
 
     def promise(self, instance: r.Instance, number: int) -> OpenPromise:
         schema = Raw(self.choice((b"null", b'{"type":"integer"}')))

@@ -152,7 +152,7 @@ class Comparison:
                 found = []
                 for cursor in ("", self._sides[side].cursors.get(topic, "")):
                     values = map(bytes, (await store.inspector.messages(topic, cursor)).values)
-                    found.append([value for value in values if self._chance.is_kept(topic, value)])
+                    found.append([value for value in values if self._chance.is_settled(topic, value)])
                 return found
 
             reads[f"messages({topic})"] = messages
@@ -179,7 +179,7 @@ class Comparison:
             reads[f"wait InboxChanged({hold.instance.execution_id}, {hold.claim.epoch})"] = inbox
         for topic in TOPICS:
             newest = [value for name, value in self._chance.published if name == topic][-1:]
-            if not newest or not self._chance.is_kept(topic, newest[0]):
+            if not newest or not self._chance.is_settled(topic, newest[0]):
                 continue  # what is too old may be there or not
 
             async def published(store: Store, side: int, topic: str = topic) -> bool:

@@ -32,7 +32,7 @@ class Story:
     """Tells both stores the same, and compares what they say and what they hold."""
 
     def __init__(
-        self, sides: Sequence[Side], chance: Chance, normal: Normal, coverage: Coverage, *, removes: bool = False
+        self, sides: Sequence[Side], chance: Chance, normal: Normal, coverage: Coverage, *, moves: bool = False
     ) -> None:
         self.sides = sides
         self.chance = chance
@@ -42,10 +42,11 @@ class Story:
         self.holds: list[Hold] = []
         self.tasks: list[Task] = []
         self.copies: dict[str, tuple[r.Copy, ...]] = {}
+        self.moves = moves
         self.moving: dict[str, list[tuple[r.Copy, ...]]] = {}
         often = (self.commit, self.commit, self.commit, self.deliver, self.claim, self.extend, self.finish)
         rarely = (self.ask, self.answer, self.purge, self.revive, self.adopt, self.use_values, self.announce, self.look)
-        rarely = (*rarely, *[self.remove] * 4) if removes else rarely
+        rarely = (*rarely, *[self.remove] * 4, *[self.adopt] * 2) if moves else rarely
         self.verbs = (*often * 3, *(self.create, self.work, self.release, self.pass_time) * 2, *rarely)
 
     async def begin(self) -> None:
@@ -185,13 +186,15 @@ class Story:
         """Return a commit for each store: they differ in the ids of consumed entries and in the wake counter."""
         chance = self.chance
         outcome = chance.outcome(hold.instance, hold.seq, hold.status)
-        if not effects:
+        # What has read all and waits for nothing is moved most often, and must not run where it arrives.
+        rests = self.moves and outcome.deactivated
+        if rests or not effects:
             outcome = replace(outcome, children=(), messages=(), publications=())
         refs = [request.ref for request in outcome.activities]
         outcome, covering = self.covering(hold, outcome)
         consumed = [by_event(view.inbox) for view in hold.views]
         assert consumed[0].keys() == consumed[1].keys()
-        taken = [key for key in consumed[0] if chance.hits(0.6)]
+        taken = [key for key in consumed[0] if chance.hits(0.6) or rests]
         part = r.Commit(
             execution_id=hold.instance.execution_id,
             entity_id=hold.instance.entity_id,
@@ -434,17 +437,21 @@ class Story:
             for copy in copies:
                 self.abandon(copy.instance.execution_id)
             await self.tell(worker, "transfer.adopt", r.Adoption(entity_id=entity_id, copies=copies))
+            if self.moves:
+                await self.claim(worker)  # before they move on
 
     async def remove(self, worker: str) -> None:
-        """Remove executions as after a move: those of a copy that was made some time ago, and may be outdated."""
+        """Remove executions as after a move: those of a copy that was made some time ago, and may be outdated.
+
+        They may be adopted again, as by a move back.
+        """
         if self.moving:
             entity_id, sides = self.moving.popitem()
-            last = self.chance.choice((-1, None))
-            await self.tell(
-                worker,
-                "transfer.remove",
-                each=lambda side: [r.Removal(entity_id=entity_id, copies=sides[side][:last] or sides[side])],
-            )
+            kind = self.chance.choice(("all", "older", "ended"))
+            parts = [r.Removal(entity_id=entity_id, copies=_chosen(copies, kind) or copies) for copies in sides]
+            [(answer, _)] = pairs(await self.tell(worker, "transfer.remove", each=lambda side: [parts[side]]))
+            if isinstance(answer, r.Removed):
+                self.copies = {entity_id: parts[0].copies, **self.copies}
         entity_id = self.chance.choice((*ENTITIES, *CHILDREN))
         found = [tuple(await side.stores[worker].transfer.copies(entity_id)) for side in self.sides]
         if found[0]:
@@ -470,6 +477,16 @@ async def _claim_all(store: Store, worker: str, queues: Sequence[str]) -> list[r
     while found := await store.claim(worker, queues, 1000):
         claims += found
     return claims
+
+
+def _chosen(copies: tuple[r.Copy, ...], kind: str) -> tuple[r.Copy, ...]:
+    """Return the executions of an entity that are moved together."""
+    match kind:
+        case "older":
+            return copies[:-1]
+        case "ended":
+            return tuple(copy for copy in copies if copy.instance.deactivated)
+    return copies
 
 
 def _addressed(task: r.ActivityTask) -> dict[str, str]:

@@ -98,8 +98,8 @@ SUBJECTS: dict[str, Subject] = {
 }
 
 
-REMOVES: Final = 5
-"""The last digit of stories in which executions are removed, as by moves."""
+MOVES: Final = 5
+"""The last digit of stories in which executions are removed and adopted again, as by moves."""
 
 
 async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> None:
@@ -108,7 +108,7 @@ async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> N
     async with subject.open(clock) as side:
         sides = (oracle(clock, partitioned=subject.partitioned), side)
         story = Story(
-            sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage, removes=seed % 10 == REMOVES
+            sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage, moves=seed % 10 == MOVES
         )
         await story.begin()
         for number in range(steps):

@@ -10,14 +10,18 @@ import asyncpg
 from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.store.postgres.url import Address
 
+_POOLER: Final = "if the server is behind PgBouncer, add pooler=transaction to the URL"
+
 _REMEDIES: Final = {
-    "08P01": "if the server is behind PgBouncer, add pooler=transaction to the URL",
+    "08P01": _POOLER,
     "22P05": "Postgres stores no text with the character NUL; leave it out of ids, names and tags",
+    "26000": _POOLER,
     "28P01": "the user or the password of the URL is wrong",
     "28000": "the server does not let this user in; see its pg_hba.conf",
     "3D000": "create the database, or name another one in the URL",
     "42501": "the user of the URL needs CREATE on the database, or must be the owner of the schema and of its tables",
     "25006": "the server takes no writes; name the primary in the URL",
+    "42P05": _POOLER,
     "53100": "the disk of the server is full",
     "53200": "the server is out of memory",
     "53300": "the server has no connection left; raise its max_connections, lower pool= in the URL, or use a pooler",
@@ -130,7 +134,8 @@ def _reason(error: BaseException) -> str:
     code = sqlstate(error)
     if code:
         remedy = _REMEDIES.get(code, "")
-        return f"{' '.join(str(error).split())} ({code}){remedy and '; '}{remedy}"
+        said = str(error).partition("\nHINT:")[0] if remedy else str(error)  # one remedy is enough
+        return f"{' '.join(said.split())} ({code}){remedy and '; '}{remedy}"
     if isinstance(error, TimeoutError):
         return "the server did not answer in time"
     if isinstance(error, socket.gaierror):

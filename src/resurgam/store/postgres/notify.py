@@ -171,6 +171,10 @@ class Listener:
         return f"hashtextextended('resurgam followers of ' || {literal(channel_of(self._pool.address.schema))}, 0)"
 
     def _on_notice(self, _: object, __: int, ___: str, payload: object) -> None:
-        owner, *notices = _notices.decode(str(payload))
+        try:
+            owner, *notices = _notices.decode(str(payload))
+        except ValueError:  # of somebody else: every user of the database may send one
+            self._missed()
+            return
         if owner != self._pool.owner:  # its own come with the answers to its calls
             self._heard(notices)

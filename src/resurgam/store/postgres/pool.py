@@ -83,6 +83,9 @@ class Verb(msgspec.Struct, frozen=True):
     alone: "Verb | None" = None
     """How a flight with one part is called, if by a function of its own."""
 
+    reads: bool = False
+    """Whether it is a statement that only reads: each of its rows begins with the number of the part that it answers."""
+
 
 class Flight:
     """One function call, and what has become of it so far."""
@@ -193,6 +196,13 @@ class Pool:
         self._verbs[verb] = known
         return known
 
+    def reader(self, verb: str, name: str, arguments: Arguments) -> None:
+        """Say that a verb is a statement of `reads.sql`. The answer to a part are its rows, without their number.
+
+        So an answer may be as large as a log: one value of a function is not.
+        """
+        self._verbs[verb] = Verb(statement(name, self.address.schema), arguments, keeps=False, reads=True)
+
     def call(self, verb: str, part: object, done: Done) -> None:
         """Add a part to the next flight of a verb; *done* gets its answer, or an exception, outside of any task."""
         if self.lifetime.refusal is not None:
@@ -232,15 +242,21 @@ class Pool:
         # as a delivery, comes before what it does after the next one like it.
         before = self._turns.get(name)
         turn = self._turns[name] = asyncio.get_running_loop().create_future()
+        turn.add_done_callback(lambda turn: self._forget_turn(name, turn))
         try:
             rows: list[Any] = await _wait_for(self._spawn(self._perform(flight), f"postgres {name}"))
             if before is not None and not before.done():
                 await asyncio.wait([before])
             return rows
         finally:
-            turn.set_result(None)
-            if self._turns.get(name) is turn:
-                del self._turns[name]
+            if before is None or before.done():
+                turn.set_result(None)
+            else:  # given up or failed: those behind still wait for those before
+                before.add_done_callback(lambda _: turn.set_result(None))
+
+    def _forget_turn(self, name: str, turn: "asyncio.Future[None]") -> None:
+        if self._turns.get(name) is turn:
+            del self._turns[name]
 
     async def connect(self) -> Any:
         """Return a new connection of the client library that is the caller's own, once the store is open."""
@@ -308,9 +324,10 @@ class Pool:
                 known.text,
                 lambda connection: self._arguments(known, given, connection, lost=flight.lost),
                 keeps=known.keeps,
+                reads=known.reads,
             )
-            [row] = await self._perform(flight)
-            answers = _decode(row["answers"])
+            rows = await self._perform(flight)
+            answers, notices = (_by_part(rows, len(calls)), ()) if known.reads else _decoded(rows)
             if len(answers) != len(calls):
                 raise StoreError(f"{verb!r} gave {len(answers)} answers to {len(calls)} parts")
         except Exception as error:  # noqa: BLE001 -- raised by every call of the flight
@@ -321,12 +338,14 @@ class Pool:
             await self._send(verb, calls[:middle])
             await self._send(verb, calls[middle:])
             return
-        if row["notices"]:
-            call_back(self.notify, row["notices"])
+        if notices:
+            call_back(self.notify, notices)
         for (_, done), answer in zip(calls, answers, strict=True):
             call_back(done, answer)
 
     def _arguments(self, verb: Verb, given: tuple[Any, ...], connection: Connection, *, lost: bool) -> Sequence[object]:
+        if verb.reads:
+            return given
         arguments = (self._moment(), self._lease, self.owner, *given)
         if verb.recognises:
             return (*arguments, lost)
@@ -464,6 +483,22 @@ def call_back(done: Done, answer: Any) -> None:
     except Exception as error:  # noqa: BLE001 -- reported by the loop, as an exception of any other callback
         context = {"message": "a callback of the Postgres store failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _decoded(rows: list[Any]) -> tuple[list[Any], Sequence[str]]:
+    """Return the answers and the notices of a function."""
+    [row] = rows
+    return _decode(row["answers"]), row["notices"]
+
+
+def _by_part(rows: list[Any], count: int) -> list[Any]:
+    """Return rows by the number of their part, which is their first column."""
+    if count == 1:
+        return [[row[1:] for row in rows]]
+    answers: list[Any] = [[] for _ in range(count)]
+    for row in rows:
+        answers[row[0] - 1].append(row[1:])
+    return answers
 
 
 async def _wait_for(task: "asyncio.Task[Any]") -> Any:

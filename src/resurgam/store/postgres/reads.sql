@@ -41,6 +41,16 @@ ORDER BY i.closed_at, i.execution_id LIMIT $6;
 SELECT e.seq, e.body FROM {schema}.events AS e
 WHERE e.execution_id = $1 AND e.forgotten IS NULL ORDER BY e.seq;
 
+-- logs: Return the active entries of logs after a seq, of executions that belong to their entity; each with the number of its
+-- part, from 1 on. The rows of a part are in order; to sort all of them would cost a second pass over a long log.
+SELECT p.number, e.seq, e.body
+FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS p (entity_id, execution_id, after, number)
+JOIN {schema}.states AS s ON s.execution_id = p.execution_id AND s.entity_id = p.entity_id
+CROSS JOIN LATERAL (
+    SELECT l.seq, l.body FROM {schema}.events AS l
+    WHERE l.execution_id = p.execution_id AND l.seq > p.after AND l.forgotten IS NULL ORDER BY l.seq
+) AS e;
+
 -- last_entries: Return the last entries of a log, newest first, with the forgotten ones or without; all if the limit is NULL.
 SELECT e.seq, e.body FROM {schema}.events AS e
 WHERE e.execution_id = $1 AND ($2 OR e.forgotten IS NULL) ORDER BY e.seq DESC LIMIT $3;

@@ -40,7 +40,9 @@ class PostgresStore:
         self._pool = pool = Pool(parse(url), clock, name=name, lease=lease)
         pool.verb("step", s.step_arguments, recognises=True, alone=s.step_alone_arguments)
         pool.verb("finish", s.end_arguments, recognises=True)
-        for verb in ("read", *w.REPEATABLE):
+        pool.verb("purge", w.purge_arguments)
+        pool.reader("read", "logs", w.read_arguments)
+        for verb in w.REPEATABLE:
             pool.verb(verb, keeps=False)
         self._lines = Lines()
         self._watcher = Watcher(pool, clock, self._leased.__contains__)
@@ -57,9 +59,8 @@ class PostgresStore:
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
-        if len({part.started.entity_id for part in parts}) < len(parts):
-            return await _each(self._create, parts)  # not by two functions: in order
-        return await _each(self._start, parts)
+        one_way = len(parts) == 1 or _are_alike(parts)
+        return await _each(self._start if one_way else self._create, parts)  # not by two functions: in order
 
     async def _start(self, part: r.Creation) -> r.Created | r.Exists:
         start = s.start_part(part)
@@ -114,9 +115,13 @@ class PostgresStore:
 
     async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
         """Delete closed executions."""
-        answers = await self._ask_each("purge", [(one.entity_id, one.execution_id) for one in executions])
+        return await _each(self._purge, executions)
+
+    async def _purge(self, one: r.Addressed) -> r.Purged | r.Missing | r.Unfinished:
         known: dict[str, r.Purged | r.Missing] = {"purged": r.Purged(), "missing": r.Missing()}
-        return [known.get(answer) or r.Unfinished(status=status_of(answer)) for answer in answers]
+        while (answer := await self._pool.ask("purge", (one.entity_id, one.execution_id))) == "more":
+            pass  # its log is too long for one call
+        return known.get(answer) or r.Unfinished(status=status_of(answer))
 
     async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
         """Return the log beyond *after*."""
@@ -148,7 +153,7 @@ class PostgresStore:
         """Forget an instance whose lease has ended."""
         if execution_id in self._leased:
             self._leased.discard(execution_id)
-            self._watcher.note_lease_gone(execution_id)
+            self._watcher.waiters.note_lease_gone(execution_id)
 
     async def _bury(self, lease: r.Lease, error: Undecodable) -> None:
         await self.release([r.Release(lease=lease, failed=error.reason, final=True)])
@@ -224,7 +229,7 @@ class PostgresStore:
     def _noted(self, part: r.Commit, committed: r.Committed | r.Refused) -> r.Committed | r.Refused:
         """Note the end of an execution or of its lease."""
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
-            self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
+            self._watcher.waiters.note_closed(part.execution_id, closing_entry(part.outcome.events))
         if isinstance(committed, r.Refused) or s.lets_go(part, committed):
             self._let_go(part.execution_id)
         return committed
@@ -302,6 +307,12 @@ class PostgresStore:
 
     async def _ask_each(self, verb: str, parts: Sequence[Any]) -> Sequence[Any]:
         return await _each(lambda part: self._pool.ask(verb, part), parts)
+
+
+def _are_alike(parts: Sequence[r.Creation]) -> bool:
+    """Whether creations are of different entities, and all or none of them go by `start`."""
+    entities = {part.started.entity_id for part in parts}
+    return len(entities) == len(parts) and len({s.start_part(part) is None for part in parts}) == 1
 
 
 async def _each(ask: Callable[[Any], Awaitable[Any]], parts: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, assert_never
 
-from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
@@ -22,13 +21,8 @@ from resurgam.store.postgres.outlook import KINDS, Outlook
 from resurgam.store.postgres.pool import Pool
 from resurgam.store.postgres.rows import status_of
 from resurgam.store.postgres.topics import number_of
-from resurgam.store.watches import FEED, WatchKey, key_of, log_key, query_key, topic_key
-
-_RETRY: Final = 1.0
-"""Seconds until a look is repeated that the server could not answer."""
-
-_PENDING: Final = 0.005
-"""Seconds until a look is repeated that found events which the feed does not return yet; each time doubles it."""
+from resurgam.store.waiter import Waiter, WaiterTable, has_progressed, look_at
+from resurgam.store.watches import FEED, key_of, log_key, query_key, topic_key
 
 _ASSURANCE: Final = 10.0
 """Seconds between two looks that nothing asks for."""
@@ -51,86 +45,6 @@ _OUTLOOKS: Final = 100
 """The most pairs of a worker and its queues that a store remembers."""
 
 
-class Waiter:
-    """One call of `wait`, which makes one look at a time."""
-
-    def __init__(self, watch: r.Watch) -> None:
-        self.watch = watch
-        self.ended: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        """Whether what is watched for is there; None if a waiter is no longer near."""
-
-        self.only_once = False
-        """Whether the wait ends with the first look."""
-
-        self.near = False
-
-        self._looking = True  # until `start`
-        self._again = False
-        self._first = True
-        self._pause = _PENDING
-        self._later: asyncio.TimerHandle | None = None
-
-    def move_away(self) -> None:
-        """Have a near waiter go on as any other."""
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def start(self) -> None:
-        """Look for the first time, now that changes are heard of."""
-        self._looking = False
-        self.touch()
-
-    def touch(self) -> None:
-        """Look, now or after the look under way."""
-        if self._looking:
-            self._again = True
-        elif not self.ended.done():
-            self._looking, self._again = True, False
-            self._look()
-
-    def end(self, *, there: bool = False) -> None:
-        """End the wait."""
-        if not self.ended.done():
-            self.ended.set_result(there)
-
-    def fail(self, error: Exception) -> None:
-        """End the wait with an error."""
-        if not self.ended.done():
-            self.ended.set_exception(error)
-
-    def close(self) -> None:
-        """Release what the waiter holds."""
-        if self._later is not None:
-            self._later.cancel()
-        if not self.ended.cancel() and not self.ended.cancelled():
-            self.ended.exception()  # a wait that was cancelled does not ask for it
-
-    def _look(self) -> None:
-        raise NotImplementedError
-
-    def _looked(self, answer: Any) -> None:
-        """Take the answer of a look: an error of the first one ends the wait, later ones are repeated."""
-        self._looking = False
-        if isinstance(answer, Exception):
-            if self._first:
-                self.fail(answer)
-            else:
-                self._look_in(_RETRY)
-            return
-        self._first = False
-        if answer or self.only_once:
-            self.end(there=bool(answer))
-        elif answer is None:
-            self._look_in(self._pause)
-            self._pause = min(2 * self._pause, _RETRY)
-        elif self._again:
-            self.touch()
-
-    def _look_in(self, seconds: float) -> None:
-        if not self.ended.done():
-            self._later = asyncio.get_running_loop().call_later(seconds, self.touch)
-
-
 class _InstanceWaiter(Waiter):
     """Waits for the progress of one execution."""
 
@@ -144,7 +58,11 @@ class _InstanceWaiter(Waiter):
         self._pool.call("progress", self.watch.execution_id, self._answered)
 
     def _answered(self, answer: Any) -> None:
-        self._looked(answer if isinstance(answer, Exception) else has_progressed(self.watch, answer))
+        if answer is None or isinstance(answer, Exception):
+            self._looked(True if answer is None else answer)  # a purged one ends every wait
+            return
+        last_seq, wake, status = answer
+        self._looked(has_progressed(self.watch, last_seq=last_seq, wake=wake, closed=status_of(status).terminal))
 
 
 class _GrowthWaiter(Waiter):
@@ -182,7 +100,7 @@ class Watcher:
         self._pool = pool
         self._clock = clock
         self._leases = leases
-        self._waiters: dict[WatchKey, list[Waiter]] = {}
+        self.waiters = WaiterTable()
         self._listener = Listener(pool, heard=self._heard, missed=self.look_at_all, grown=self._logs_grown)
         self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
         self._followers = 0
@@ -195,10 +113,10 @@ class Watcher:
             "work": self._work_in,
             "due": self._due_in,
             "closed": self._closed_soon,
-            "inbox": self._touch,
+            "inbox": self.waiters.touch,
             "log": self.note_log,
-            "topic": lambda topic: self._touch(topic_key(topic)),
-            "query": lambda query_id: self._touch(query_key(query_id)),
+            "topic": lambda topic: self.waiters.touch(topic_key(topic)),
+            "query": lambda query_id: self.waiters.touch(query_key(query_id)),
         }
 
     @property
@@ -233,7 +151,7 @@ class Watcher:
         self._pool.lifetime.check()
         waiter, key = self._waiter(watch), key_of(watch)
         waiter.only_once = until is not None and until <= self._clock.now()
-        self._waiters.setdefault(key, []).append(waiter)
+        self.waiters.add(key, waiter)
         follows = isinstance(watch, r.LogGrown | r.FeedGrown) and not waiter.only_once
         self._followers += follows
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
@@ -253,9 +171,7 @@ class Watcher:
             self._followers -= follows
             if follows:
                 self._listener.unfollow()
-            self._waiters[key].remove(waiter)
-            if not self._waiters[key]:
-                del self._waiters[key]
+            self.waiters.remove(key, waiter)
             if call_off is not None:
                 call_off()
             self._interval = _FIRST_POLL
@@ -271,41 +187,19 @@ class Watcher:
 
     def note(self, notices: Sequence[str]) -> None:
         """Touch the waiters that the notices of a call of this store concern."""
-        if self._waiters or self._outlooks:
+        if self.waiters or self._outlooks:
             self._heard(notices)
 
     def note_log(self, execution_id: str) -> None:
         """Touch those who follow a log that a commit of this store has made longer."""
         if self._followers:
-            self._touch(log_key(execution_id), FEED)
-
-    def note_lease_gone(self, execution_id: str) -> None:
-        """Have those who wait for the end of an execution look for it: it is no longer leased by this store."""
-        for waiter in self._waiters.get(execution_id, ()):
-            if waiter.near:
-                waiter.move_away()
-
-    def note_closed(self, execution_id: str, entry: events.Event | None) -> None:
-        """End the waits for the end of an execution that a commit of this store has closed, with the entry that did so.
-
-        The notice of the same call may have ended them just now; their callers go on only after this.
-        """
-        for waiter in self._waiters.get(execution_id, ()):
-            watch = waiter.watch
-            if isinstance(watch, r.Closed):
-                if entry is not None and watch.tell is not None:
-                    watch.tell(entry)
-                waiter.end(there=True)
+            self.waiters.touch(log_key(execution_id), FEED)
 
     def look_at_all(self) -> None:
         """Have every waiter look: notices may have been missed."""
         for outlook in self._outlooks.values():
             outlook.forget()
-        for waiter in self._all():
-            if waiter.near:
-                waiter.move_away()
-            elif not isinstance(waiter, _WorkWaiter):
-                waiter.touch()
+        look_at([waiter for waiter in self.waiters.all if not isinstance(waiter, _WorkWaiter)])
 
     def close(self) -> None:
         """Fail the waiters, and end the connection."""
@@ -315,7 +209,7 @@ class Watcher:
         for outlook in self._outlooks.values():
             outlook.close()
         error = StoreError("the store was closed while this waited")
-        for waiter in self._all():
+        for waiter in self.waiters.all:
             waiter.fail(error)
 
     # Waiters.
@@ -342,16 +236,13 @@ class Watcher:
         return outlook
 
     def _more_work(self, outlook: Outlook) -> None:
-        for waiter in list(self._waiters.get(None, ())):
+        for waiter in self.waiters.under(None):
             if isinstance(waiter, _WorkWaiter) and waiter.outlook is outlook:
                 waiter.touch()
 
     def _is_near(self, watch: r.Watch) -> bool:
         """Whether an end comes from a commit of this store, or is heard of."""
         return isinstance(watch, r.Closed) and self._listener.listens and self._leases(watch.execution_id)
-
-    def _all(self) -> list[Waiter]:
-        return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
     def _assure(self) -> None:
         """Look at everything from time to time: seldom while the store listens, otherwise soon."""
@@ -365,7 +256,7 @@ class Watcher:
 
     def _look_again(self) -> None:
         self._assurance = None
-        if self._waiters:
+        if self.waiters:
             self._interval = min(2 * self._interval, _LONGEST_POLL)
             self.look_at_all()
             self._assure()
@@ -392,32 +283,12 @@ class Watcher:
 
     def _closed_soon(self, execution_id: str) -> None:
         """End the waits for an end soon: the answer to a commit, which has the closing entry, comes at the same moment."""
-        asyncio.get_running_loop().call_soon(self._closed, execution_id)
-
-    def _closed(self, execution_id: str) -> None:
-        for waiter in [*self._waiters.get(execution_id, ()), *self._waiters.get(log_key(execution_id), ())]:
-            if isinstance(waiter.watch, r.Closed | r.LogGrown):
-                waiter.end(there=True)
+        asyncio.get_running_loop().call_soon(self.waiters.note_end, execution_id)
 
     def _logs_grown(self) -> None:
-        for key, waiters in list(self._waiters.items()):
-            if key == FEED or isinstance(waiters[0].watch, r.LogGrown):
-                self._touch(key)
-
-    def _touch(self, *keys: WatchKey) -> None:
-        for waiter in [waiter for key in keys for waiter in self._waiters.get(key, ())]:
-            waiter.touch()
-
-
-def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, progress: Sequence[Any] | None) -> bool:
-    """Whether an execution has come as far as a watch waits for; a purged one ends every wait."""
-    if progress is None:
-        return True
-    last_seq, wake, status = progress
-    if isinstance(watch, r.InboxChanged):
-        return bool(wake > watch.wake)
-    grown = isinstance(watch, r.LogGrown) and last_seq > watch.last_seq
-    return grown or status_of(status).terminal
+        for waiter in self.waiters.all:
+            if isinstance(waiter.watch, r.LogGrown | r.FeedGrown):
+                waiter.touch()
 
 
 def _growth_part(watch: r.FeedGrown | r.Published | r.QueryAnswered) -> list[object]:

@@ -15,11 +15,26 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.store import records as r
 from resurgam.store.answers import Undecodable
 from resurgam.store.postgres.parts import CANCELLED, entries_of, entry_part
+from resurgam.store.postgres.pool import as_json
 
 REPEATABLE: Final = ("extend", "grown", "look", "progress")
 """Verbs that may be called again if their answer is lost: they read, or do the same again."""
 
+PURGED: Final = 50_000
+"""The most events that one call of `purge` deletes: it takes a moment, not the time after which a statement is given up."""
+
 _requests: Final = msgspec.json.Decoder(ActivityRequest)
+
+
+def read_arguments(parts: list[Any]) -> tuple[Any, ...]:
+    """Return the parts of `read`, each an entity id, an execution id and a ``seq``, as three arrays."""
+    entities, executions, after = map(list, zip(*parts, strict=True)) if parts else ([], [], [])
+    return entities, executions, after
+
+
+def purge_arguments(parts: list[Any]) -> tuple[Any, ...]:
+    """Return the arguments of `purge`."""
+    return (*as_json(parts), PURGED)
 
 
 def claim_part(worker: str, queues: Sequence[str], limit: int) -> list[Any]:

@@ -156,7 +156,7 @@ class RedisStore:
     def _let_go(self, execution_id: str) -> None:
         """Forget an instance whose lease has ended."""
         if self._claimed.pop(execution_id, None) is not None:
-            self._watcher.note_lease_gone(execution_id)
+            self._watcher.waiters.note_lease_gone(execution_id)
 
     def _keep(self, claim: r.Claim) -> r.Claim:
         self._claimed[claim.instance.execution_id] = claim.instance
@@ -201,7 +201,7 @@ class RedisStore:
         except Undecodable as error:
             committed = self._give_up(part, answer, error)
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
-            self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
+            self._watcher.waiters.note_closed(part.execution_id, closing_entry(part.outcome.events))
         instance = self._claimed.get(part.execution_id)
         if isinstance(committed, r.Refused) or (part.release and not committed.tasks):
             self._let_go(part.execution_id)

@@ -14,7 +14,6 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.core.state import Status
@@ -23,10 +22,8 @@ from resurgam.store.redis import feed, queries, topics
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.outlook import KINDS, Outlook
 from resurgam.store.redis.subscriptions import Subscriptions
-from resurgam.store.watches import FEED, WatchKey, key_of, log_key, query_key, topic_key
-
-_RETRY: Final = 1.0
-"""Seconds until a look is repeated that the server could not answer."""
+from resurgam.store.waiter import Waiter, WaiterTable, has_progressed, look_at
+from resurgam.store.watches import FEED, key_of, log_key, query_key, topic_key
 
 _ASSURANCE: Final = 10.0
 """Seconds between two looks that nothing asks for.
@@ -38,89 +35,6 @@ _ids: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 _OUTLOOKS: Final = 100
 """The most pairs of a worker and its queues that a store remembers."""
-
-
-class Waiter:
-    """One call of `wait`, which makes one look at a time."""
-
-    def __init__(self, watch: r.Watch) -> None:
-        self.watch = watch
-        self.ended: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        """Whether what is watched for is there; None if a waiter is no longer near."""
-
-        self.only_once = False
-        """Whether the wait ends with the first look."""
-
-        self.near = False
-
-        self._looking = True  # until `start`
-        self._again = False
-        self._first = True
-
-    @property
-    def is_looking(self) -> bool:
-        """Whether a look is under way, or comes next."""
-        return self._looking and not self.near
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether a look was answered."""
-        return not self._first
-
-    def move_away(self) -> None:
-        """Have a near waiter go on as any other."""
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def start(self) -> None:
-        """Look for the first time, now that changes are heard of."""
-        self._looking = False
-        self.touch()
-
-    def touch(self) -> None:
-        """Look, now or after the look under way."""
-        if self._looking:
-            self._again = True
-        elif not self.ended.done():
-            self._looking, self._again = True, False
-            self._look()
-
-    def touch_all(self) -> None:
-        """Look at everything that the watch concerns."""
-        self.touch()
-
-    def end(self, *, there: bool = False) -> None:
-        """End the wait."""
-        if not self.ended.done():
-            self.ended.set_result(there)
-
-    def fail(self, error: Exception) -> None:
-        """End the wait with an error."""
-        if not self.ended.done():
-            self.ended.set_exception(error)
-
-    def close(self) -> None:
-        """Release what the waiter holds."""
-        if not self.ended.cancel() and not self.ended.cancelled():
-            self.ended.exception()  # a wait that was cancelled does not ask for it
-
-    def _look(self) -> None:
-        raise NotImplementedError
-
-    def _looked(self, answer: Any) -> None:
-        """Take the answer of a look: an error of the first one ends the wait, later ones are repeated."""
-        self._looking = False
-        if isinstance(answer, Exception):
-            if self._first:
-                self.fail(answer)
-            elif not self.ended.done():
-                asyncio.get_running_loop().call_later(_RETRY, self.touch)
-            return
-        self._first = False
-        if answer or self.only_once:
-            self.end(there=bool(answer))
-        elif self._again:
-            self.touch()
 
 
 class _InstanceWaiter(Waiter):
@@ -137,7 +51,12 @@ class _InstanceWaiter(Waiter):
         self._link.call(partition, "progress", [self.watch.execution_id], self._answered)
 
     def _answered(self, answer: Any) -> None:
-        self._looked(answer if isinstance(answer, Exception) else has_progressed(self.watch, answer))
+        if answer is None or isinstance(answer, Exception):
+            self._looked(True if answer is None else answer)  # a purged one ends every wait
+            return
+        last_seq, wake, status = answer
+        closed = Status(status.decode()).terminal
+        self._looked(has_progressed(self.watch, last_seq=last_seq, wake=wake, closed=closed))
 
 
 class _AskingWaiter(Waiter):
@@ -176,10 +95,6 @@ class _WorkWaiter(Waiter):
         self._kinds = [kind for kind, is_wanted in zip(KINDS, wanted, strict=True) if is_wanted]
         self.outlook = outlook
 
-    def touch_all(self) -> None:
-        """Look at every partition."""
-        self.outlook.forget()
-
     def _look(self) -> None:
         self.outlook.look(self._kinds, self._looked)
 
@@ -191,16 +106,11 @@ class Watcher:
         self._link = link
         self._clock = clock
         self._leases = leases
-        self._waiters: dict[WatchKey, list[Waiter]] = {}
+        self.waiters = WaiterTable()
         self._prefix = link.address.prefix
         self.subscriptions = Subscriptions(link, self._heard, self.look_at_all)
         self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
         self._assurance: asyncio.TimerHandle | None = None
-
-    @property
-    def waiters(self) -> list[Waiter]:
-        """All waiters."""
-        return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
     async def outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
         """Return what is known about the work for a worker in some queues; from now on the store listens for more."""
@@ -232,7 +142,7 @@ class Watcher:
             self.subscriptions.release(self._channels(r.Work(worker=key[0], queues=key[1])))
 
     def _more_work(self, outlook: Outlook) -> None:
-        for waiter in list(self._waiters.get(None, ())):
+        for waiter in self.waiters.under(None):
             if isinstance(waiter, _WorkWaiter) and waiter.outlook is outlook:
                 waiter.touch()
 
@@ -241,7 +151,7 @@ class Watcher:
         self._link.lifetime.check()
         waiter, key, channels = await self._waiter(watch), key_of(watch), self._channels(watch)
         waiter.only_once = until is not None and until <= self._clock.now()
-        self._waiters.setdefault(key, []).append(waiter)
+        self.waiters.add(key, waiter)
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
         held: Sequence[str] = ()
         try:
@@ -260,16 +170,14 @@ class Watcher:
             return bool(await waiter.ended)
         finally:
             waiter.close()
-            self._waiters[key].remove(waiter)
-            if not self._waiters[key]:
-                del self._waiters[key]
+            self.waiters.remove(key, waiter)
             if call_off is not None:
                 call_off()
             self.subscriptions.release(held)
 
     def note(self, partition: int, notices: Sequence[bytes]) -> None:
         """Touch the waiters that the notices of a call of this store concern."""
-        if not self._waiters and not self._outlooks:
+        if not self.waiters and not self._outlooks:
             return
         for kind, value in zip(notices[::2], notices[1::2], strict=True):
             if kind == b"due":
@@ -284,30 +192,11 @@ class Watcher:
         """Whether an end comes from a commit of this store, or is told to the owner of the lease, who hears of it."""
         return isinstance(watch, r.Closed) and bool(self._outlooks) and self._leases(watch.execution_id)
 
-    def note_lease_gone(self, execution_id: str) -> None:
-        """Have those who wait for the end of an execution look for it elsewhere: it is no longer leased by this store."""
-        for waiter in self._waiters.get(execution_id, ()):
-            if waiter.near:
-                waiter.move_away()
-
-    def note_closed(self, execution_id: str, entry: events.Event | None) -> None:
-        """End the waits for the end of an execution that a commit of this store has closed, with the entry that did so.
-
-        The notice of the same call may have ended them just now; their callers go on only after this.
-        """
-        for waiter in self._waiters.get(execution_id, ()):
-            watch = waiter.watch
-            if isinstance(watch, r.Closed):
-                if entry is not None and watch.tell is not None:
-                    watch.tell(entry)
-                waiter.end(there=True)
-
     def look_at_all(self) -> None:
         """Have every waiter look: messages may have been missed."""
         for outlook in self._outlooks.values():
             outlook.forget()
-        for waiter in self.waiters:
-            waiter.move_away() if waiter.near else waiter.touch()
+        look_at(self.waiters.all)
 
     def close(self) -> None:
         """Fail the waiters, and end the subscriptions."""
@@ -317,7 +206,7 @@ class Watcher:
         for outlook in self._outlooks.values():
             outlook.close()
         error = StoreError("the store was closed while this waited")
-        for waiter in self.waiters:
+        for waiter in self.waiters.all:
             waiter.fail(error)
 
     # Waiters.
@@ -343,7 +232,7 @@ class Watcher:
 
             def look() -> None:
                 self._assurance = None
-                if self._waiters or self._outlooks:
+                if self.waiters or self._outlooks:
                     self.look_at_all()
                     self._assure()
 
@@ -387,7 +276,7 @@ class Watcher:
             event, _, execution_id = message.decode().partition(" ")
             self._changed(event, execution_id)
         elif kind == "log":
-            self._touch(*map(log_key, _ids(message)), FEED)
+            self.waiters.touch(*map(log_key, _ids(message)), FEED)
         elif kind == "closed":
             # Soon: the answer to a commit of this store, which has the closing entry, may have arrived at the same moment.
             asyncio.get_running_loop().call_soon(self._changed, kind, name)
@@ -402,34 +291,17 @@ class Watcher:
     def _changed(self, kind: str, name: str) -> None:
         match kind:
             case "closed":
-                for waiter in [*self._waiters.get(name, ()), *self._waiters.get(log_key(name), ())]:
-                    if isinstance(waiter.watch, r.Closed | r.LogGrown):
-                        waiter.end(there=True)
+                self.waiters.note_end(name)
             case "taken":
-                self.note_lease_gone(name)
+                self.waiters.note_lease_gone(name)
             case "inbox":
-                self._touch(name)
+                self.waiters.touch(name)
             case "topic":
-                self._touch(topic_key(name))
+                self.waiters.touch(topic_key(name))
             case "query":
-                self._touch(query_key(name))
+                self.waiters.touch(query_key(name))
             case _:
                 pass  # not for waiters
-
-    def _touch(self, *keys: WatchKey) -> None:
-        for waiter in [waiter for key in keys for waiter in self._waiters.get(key, ())]:
-            waiter.touch()
-
-
-def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, progress: Sequence[Any] | None) -> bool:
-    """Whether an execution has come as far as a watch waits for; a purged one ends every wait."""
-    if progress is None:
-        return True
-    last_seq, wake, status = progress
-    if isinstance(watch, r.InboxChanged):
-        return bool(wake > watch.wake)
-    grown = isinstance(watch, r.LogGrown) and last_seq > watch.last_seq
-    return grown or Status(status.decode()).terminal
 
 
 async def _not(answer: Awaitable[bool]) -> bool:

@@ -99,6 +99,20 @@ class CreationCases(OpensStores):
             assert isinstance(answer, r.Created)
             assert answer.claim is not None
 
+    async def test_creations_of_a_batch_are_made_in_order(self) -> None:
+        """An offer counts whatever comes after it, but not while an instance before it waits."""
+        async with self.bench() as b:
+            names = [b.beside(name) for name in ("z", "y", "x", "a")]
+            offers = (OFFER, None, None, OFFER)
+            parts = [
+                r.Creation(started=b.started(name), offer=offer) for name, offer in zip(names, offers, strict=True)
+            ]
+            answers = await b.store.create(parts)
+            assert [isinstance(answer, r.Created) and answer.claim is not None for answer in answers] == [
+                *(True, False, False, False),
+            ]
+            assert [claim.instance.entity_id for claim in await b.claim()] == names[1:]
+
     async def test_a_request_to_begin_that_comes_after_the_moment_leaves_the_instance_ready(self) -> None:
         """Its moment has made it ready, and nobody has claimed it yet."""
         async with self.bench() as b:

@@ -265,6 +265,7 @@ async def test_every_statement_is_planned_with_indexes(b):
         "execution": ["e", "r", "x"],
         "ended": [1, 1, "x", None, None, 10],
         "history": ["x"],
+        "logs": [["e"], ["x"], [0]],
         "last_entries": ["x", True, 10],
         "open_work": ["x", "e"],
         "promise": ["p"],
@@ -314,3 +315,23 @@ async def test_a_page_that_begins_at_a_cursor_is_as_long_as_the_first(b):
     assert third.cursor is None
     with pytest.raises(StoreError, match="cursor must be one that a list returned"):
         await b.store.inspector.list(r.Query(cursor="x"))
+
+
+# Logs.
+
+
+async def test_logs_that_are_read_together_are_each_in_order(b):
+    made = {}
+    for entity_id in ("a", "b", "c"):
+        made[entity_id] = await b.create(entity_id)
+        claim = await b.claim_one()
+        await b.committed(claim, *(events.TimerFired(seq=seq, ref=1) for seq in range(2, 32)))
+    before = b.store._pool.flights
+    asked = [(made["c"], 0), (made["a"], 0), (replace(made["a"], entity_id="other"), 0), (made["b"], 20)]
+    first = asyncio.ensure_future(b.store.read(made["a"]))
+    await asyncio.sleep(0)
+    found = await asyncio.gather(*[b.store.read(one, after) for one, after in asked])
+    seqs = [[entry.seq for entry in log] for log in found]
+    assert seqs == [list(range(1, 32)), list(range(1, 32)), [], list(range(21, 32))]
+    assert len(await first) == 31
+    assert b.store._pool.flights == before + 2

@@ -4,7 +4,7 @@
 -- answer: ['exists', view] or ['created', view, claim, committed]
 -- tables: those of shared/lifecycle.sql, promises; with the first commit those of commit.sql
 -- locks: the states of the newest executions of all entities, in the order of entity ids; an entity without one is guarded by
---   the index of open executions, also in that order
+--   the index of open executions, also in that order, unless a worker offers itself: what it gets depends on the parts before
 
 -- Return what the newest execution means for the creation of another (rules.way_past).
 CREATE FUNCTION {schema}.create_way_past_{code}(newest {schema}.states, part jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -95,6 +95,7 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     found jsonb[] := array_fill('null'::jsonb, ARRAY[jsonb_array_length(parts)]);
+    offered CONSTANT boolean := EXISTS (SELECT FROM jsonb_array_elements(parts) p WHERE p ? 'offer');
     one record;
 BEGIN
     IF jsonb_array_length(parts) > 1 THEN
@@ -103,7 +104,7 @@ BEGIN
     END IF;
     FOR one IN
         SELECT p.part, p.number FROM jsonb_array_elements(parts) WITH ORDINALITY p (part, number)
-        ORDER BY p.part -> 'birth' ->> 'entity_id' COLLATE "C", p.number
+        ORDER BY CASE WHEN NOT offered THEN p.part -> 'birth' ->> 'entity_id' END COLLATE "C", p.number
     LOOP
         found[one.number] := {schema}.create_part_{code}(frame, one.part);
     END LOOP;

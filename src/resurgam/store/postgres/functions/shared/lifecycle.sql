@@ -2,10 +2,12 @@
 -- tables: instances, instance_tags, events, inbox, activities, tried, under the lock on the state; inserts states
 
 -- Begin an execution, free and ready to be claimed; a row of NULLs if its entity has an open one. birth is `parts.birth_part`.
+-- An id that another execution has is an error: no other id would be tried, however often the caller looks.
 CREATE FUNCTION {schema}.lifecycle_begin_{code}(frame {schema}.frame_{code}, birth jsonb, paused text DEFAULT NULL)
 RETURNS {schema}.states LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     state {schema}.states;
+    holder text;
 BEGIN
     INSERT INTO {schema}.instances (
         execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, tags, parent,
@@ -20,7 +22,17 @@ BEGIN
         queue text, status text, created_at bigint, tags text, parent text, parent_id text, parent_key text, first_run text
     )
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN RETURN NULL; END IF;
+    IF NOT FOUND THEN
+        SELECT i.entity_id INTO holder FROM {schema}.instances i WHERE i.execution_id = birth ->> 'execution_id'
+            AND (i.entity_id, i.run_id, i.attempt)
+                <> (birth ->> 'entity_id', birth ->> 'run_id', (birth ->> 'attempt')::bigint);
+        IF FOUND THEN
+            RAISE unique_violation USING MESSAGE = format(
+                'workflow %L cannot begin: its execution id %L is that of an execution of workflow %L',
+                birth ->> 'entity_id', birth ->> 'execution_id', holder);
+        END IF;
+        RETURN NULL;
+    END IF;
     state.execution_id := birth ->> 'execution_id';
     state.entity_id := birth ->> 'entity_id';
     state.queue := birth ->> 'queue';
