@@ -238,6 +238,28 @@ def test_what_one_entry_hands_over_and_the_next_one_drops_is_never_requested() -
     assert run.types[-2:] == ["work_cancelled", "flow_deactivated"]
 
 
+@every_order
+def test_items_that_were_not_handed_over_are_cancelled_with_their_flow(seed: int) -> None:
+    run = FlowSimulation([each(1)], ["E"], {"v": [["a", "b", "c"]]}, {"E": fails_at()}, seed=seed)
+    run.deliver(events.CancelRequested())
+    run.run()
+    statuses = [str(item.status) for item in run.state.items.values()]
+    assert statuses[0] in ("succeeded", "cancelled")
+    assert statuses[1:] == ["cancelled", "cancelled"]
+
+
+def test_items_that_were_not_handed_over_are_cancelled_with_their_step() -> None:
+    provider = changed(each(1), attributes={**each(1).attributes, "d": m.Output()})
+    steps = [provider, step("P: > d"), step("G: d/some > g")]
+    run = FlowSimulation(steps, ["G"], {"v": [["a", "b", "c"]]}, {"E": fails}, losses=False)
+    first = min(ref for ref in run.queued if run.state.items[ref].step == "E")
+    run.claim(first)
+    run.finish(first)
+    run.advance()
+    assert run.state.status == "active"
+    assert [str(item.status) for item in run.state.items_of("E")] == ["failed", "cancelled", "cancelled"]
+
+
 def test_the_rest_of_a_failed_step_is_withdrawn_while_its_flow_goes_on() -> None:
     """The goal needs only one of two providers."""
     provider = changed(each(2), id="E", attributes={**each(2).attributes, "d": m.Output()})
