@@ -81,7 +81,7 @@ class FlowWorld:
         catalog = await self.read()
         values = {name: [value] for name, value in init.items()}
         made = plan(catalog, goals, values, "strict", self.judge.matches)
-        given = {name: (Raw(msgspec.json.encode(value)),) for name, value in init.items()}
+        given: dict[str, tuple[Raw, ...]] = {name: (Raw(msgspec.json.encode(value)),) for name, value in init.items()}
         about = {name: Raw(msgspec.json.encode(value)) for name, value in metadata.items()}
         started = fe.FlowStarted(
             seq=1,

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resurgam.core.errors import DefinitionError, NotFound
@@ -143,7 +143,7 @@ def changed(changes: list[m.Step | str]) -> Catalog:
     return catalog
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(CHANGES)
 def test_a_changed_catalog_is_the_one_built_anew(changes: list[m.Step | str]) -> None:
     """Whatever was updated and removed before: the same providers, consumers and plans."""
@@ -159,7 +159,7 @@ def test_a_changed_catalog_is_the_one_built_anew(changes: list[m.Step | str]) ->
         assert plan(catalog, [goal], given, "preview", _never) == plan(anew, [goal], given, "preview", _never)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(CHANGES)
 def test_no_order_of_changes_leads_to_a_cycle(changes: list[m.Step | str]) -> None:
     catalog = changed(changes)

@@ -4,7 +4,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resurgam.core.errors import DefinitionError, NotFound
@@ -199,7 +199,7 @@ def catalogs(draw: st.DrawFn) -> list[m.Step]:
     return steps
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(catalogs(), st.data())
 def test_a_plan_is_a_function_of_sets(steps: list[m.Step], data: st.DataObject) -> None:
     """Neither the order of goals, steps, attributes nor of given values changes it."""
