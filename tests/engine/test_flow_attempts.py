@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import msgspec
+import pytest
 
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
@@ -69,6 +70,12 @@ class Flowing(FlowWorld):
                 assert work is not None
                 if len(work.inbox) >= count:
                     return list(work.inbox)
+                await asyncio.sleep(0)
+
+    async def called(self) -> None:
+        """Wait until an attempt has begun."""
+        async with asyncio.timeout(60):
+            while not self.calls:
                 await asyncio.sleep(0)
 
     async def lose_claim(self, worker: str, queue: str) -> None:
@@ -157,6 +164,29 @@ async def test_both_attempts_are_in_the_log_if_the_worker_that_holds_the_flow_is
         assert await world.attempts() == [("started", 1), ("not_completed", 1), ("started", 2), ("succeeded", 1)]
         [lost] = of_kind(await world.log(), fe.WorkNotCompleted)
         assert lost.failure == LOST
+
+
+@pytest.mark.parametrize("queue", ["default", "gpu"], ids=["claimed by a commit", "claimed from a queue"])
+async def test_both_attempts_are_in_the_log_if_a_worker_is_stopped_before_the_result(
+    engines: Engines, queue: str
+) -> None:
+    """It gives the item back at once, and no time passes until the next worker has it."""
+    async with flowing(engines) as world:
+
+        @world.step(queue=queue)
+        async def pack() -> str:
+            world.calls.append("pack")
+            await world.may_end.wait()
+            return "packed"
+
+        async with world.serving(), world.serving("gpu"):
+            await world.start(["pack"])
+            await world.called()
+        world.may_end.set()
+        async with world.serving("default", "gpu"):
+            await world.ended()
+        assert world.calls == ["pack", "pack"]
+        assert await world.attempts() == [("started", 1), ("not_completed", 1), ("started", 2), ("succeeded", 1)]
 
 
 async def test_all_attempts_are_in_the_log_if_workers_that_claimed_from_a_queue_are_lost(engines: Engines) -> None:
@@ -311,9 +341,7 @@ async def lose_worker(world: Flowing, goal: str) -> None:
     worker = world.begin_worker(store)
     await world.settle(worker)  # until it knows that it is alone
     await world.start([goal])
-    async with asyncio.timeout(60):
-        while not world.calls:
-            await asyncio.sleep(0)
+    await world.called()
     store.silent = True
     while left := asyncio.all_tasks() - before:
         for task in left:

@@ -16,7 +16,8 @@ from resurgam.flows.validate import inner_outputs
 _OBJECT: Final = ord("{")
 
 LOST: Final = Failure(
-    type="resurgam.worker.attempts.LeaseLost", message="the worker that ran this attempt died or lost its lease"
+    type="resurgam.worker.attempts.LeaseLost",
+    message="the worker that ran this attempt stopped, died or lost its lease",
 )
 """Recorded for an attempt that a later one shows to be lost."""
 
@@ -54,8 +55,7 @@ def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iter
 def _about_start(event: fe.WorkStarted, item: WorkItem) -> Iterator[Event]:
     """Yield what a claim means. Its attempt is the number of the delivery, which begins anew with each retry.
 
-    The delivery that was recorded last is that one: the commit that handed the item over has recorded it before, or a worker
-    has given it back without a failure.
+    The delivery that was recorded last is that one: the commit that handed the item over has recorded it before.
     """
     if item.earlier + event.attempt == item.attempts:
         return

@@ -28,6 +28,7 @@ from resurgam.worker.tasks import RETRY_DELAY, Grace, Tasks, cancel_all, log_fai
 logger = logging.getLogger("resurgam.worker")
 
 _NONE: Final[frozenset[int]] = frozenset()
+_STOPPED: Final = "the worker was stopped"
 
 
 class Slots:
@@ -254,12 +255,22 @@ class Slots:
         while len(self) and not grace.is_over:
             await grace.wait([*self._running, *self._tasks])
             await asyncio.sleep(0)  # an attempt that has ended may be completed by a task
-        for attempt in self._running.values():
+        left = list(self._running.values())
+        for attempt in left:
             attempt.abandoned = True
         await cancel_all(self._running)
         await self._tasks.finish()
         await self._runner.close()
         await self._leases.keep_details()
+        await self._give_back_recorded([attempt for attempt in left if attempt.event is None])
+
+    async def _give_back_recorded(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Give attempts back whose beginning is recorded in the log: these deliveries count, others are undone."""
+        recorded = [attempt for attempt in attempts if attempt.task.request.starts is not None]
+        if recorded:
+            await self._store.release([Release(lease=attempt.lease(), failed=_STOPPED) for attempt in recorded])
+        for attempt in recorded:
+            self._leases.drop(attempt.key)
 
     def close(self) -> None:
         """Complete no more results: the leases of all attempts are released, and the store may be closed."""
