@@ -31,13 +31,13 @@ def catalog_of(registry: Registry, others: Iterable[object] = ()) -> Catalog:
 class Loader:
     """Build what advances an instance of a simulation: *workflow* is the simulated one, the others are in *registry*.
 
-    Flows that workflows start are planned from *catalog*.
+    Flows that workflows start are planned from *catalog*, by default from the functions of *registry*.
     """
 
-    def __init__(self, workflow: Workflow[..., Any] | None, registry: Registry, catalog: Catalog) -> None:
-        self._workflow = workflow
+    def __init__(self, workflow: object, registry: Registry, catalog: Catalog | None) -> None:
+        self._workflow = workflow if isinstance(workflow, Workflow) else None
         self._registry = registry
-        self._flows: Brain = FlowBrain(Expressions(), catalog=catalog)
+        self._flows: Brain = FlowBrain(Expressions(), catalog=catalog_of(registry) if catalog is None else catalog)
 
     def knows(self, started: Started) -> bool:
         """Whether an instance can be advanced here."""

@@ -245,7 +245,9 @@ class SimulatedStore:
             execution.inbox.pop(number, None)
         execution.held &= execution.inbox.keys()
         execution.unread &= execution.inbox.keys()
-        execution.requests.update((request.ref, request) for request in outcome.activities)
+        for request in outcome.activities:
+            assert request.ref not in execution.requests, f"work {request.ref} ({request.name}) was requested twice"
+            execution.requests[request.ref] = request
         execution.status, execution.wake_at = outcome.status, outcome.wake_at
         execution.answer = kept_answer(outcome) or execution.answer
         for withdrawal in outcome.withdrawals:

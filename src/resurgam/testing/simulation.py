@@ -33,7 +33,7 @@ from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.attempt import run_attempt
 from resurgam.testing.clock import START
 from resurgam.testing.crash_points import cut_outcome, depends_on_memory, is_impossible_cut
-from resurgam.testing.loading import Loader, catalog_of
+from resurgam.testing.loading import Loader
 from resurgam.testing.rebuild import rebuild_store, unsent
 from resurgam.testing.simulated_store import SimulatedStore, StoredExecution, Work
 
@@ -176,14 +176,14 @@ class Simulation:
         self._mocks, self._promises = dict(mocks or {}), {} if promises is None else promises
         self._messages = list(messages)
         self._registry = registry
-        own = workflow if isinstance(workflow, Workflow) else None
-        self._loader = Loader(own, registry, catalog_of(registry) if catalog is None else catalog)
+        self._loader = Loader(workflow, registry, catalog)
         self._live: dict[str, LiveInstance] = {}
         self._keep = keep
         if at is not None:
             self.store = at.store.copy()
         else:
-            self.store = rebuild_store(log or [_first_entry(workflow, args)])
+            first = start_event(workflow, args) if isinstance(workflow, Workflow) else workflow
+            self.store = rebuild_store(log or [first])
             self._messages = unsent(self._messages, log)
         self._live_root  # noqa: B018 -- created now, so that tests can observe it from the start
         if isinstance(chooser, Follower):
@@ -475,10 +475,6 @@ def _root(store: SimulatedStore) -> StoredExecution:
     newest = store.newest(first.started.entity_id)
     assert newest is not None
     return newest
-
-
-def _first_entry(what: Any, args: Sequence[object]) -> Any:
-    return start_event(what, args) if isinstance(what, Workflow) else what
 
 
 def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.WorkflowStarted:
