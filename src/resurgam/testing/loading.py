@@ -1,7 +1,6 @@
 """Load the instances of a simulation: workflows by their code, flows by the plan in their log."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from resurgam.core.brain import Brain, LiveInstance
 from resurgam.core.event import Started
