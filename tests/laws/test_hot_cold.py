@@ -32,7 +32,8 @@ class Watched(Simulation):
     commits = 0
 
     async def _outcome(self, life: StoredExecution, execution: Execution, entries: Sequence[Entry]) -> Outcome:
-        cold = Execution(self._code(life), list(life.log))
+        cold = self._loader.load(life)
+        assert isinstance(cold, Execution)
         try:
             return await self._compare(life, execution, cold, entries)
         finally:

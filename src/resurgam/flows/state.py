@@ -165,7 +165,11 @@ class FlowState:
 
     def __init__(self, log: Iterable[Event]) -> None:
         entries = iter(log)
-        first = next(entries)
+        self._begin(next(entries))
+        for entry in entries:
+            self.apply(entry)
+
+    def _begin(self, first: Event) -> None:
         if not isinstance(first, fe.FlowStarted):
             raise CorruptHistory(f"the first entry of a flow is flow_started, got {first.type}")
         given = _decode_input(first.input)
@@ -174,12 +178,9 @@ class FlowState:
         self.wiring = stored(bytes(given.plan)) if self.planned else wire(Plan(goals=given.goals))
         self.metadata = given.metadata
         self.status = FlowStatus.ACTIVE
-        self.ended: Event | None = None
-        """The entry that decided the outcome."""
-        self.digest = ""
-        """The status that lists show."""
-        self.activated = 0
-        """The ``seq`` of its activation."""
+        self.ended: Event | None = None  # the entry that decided the outcome
+        self.digest = ""  # the status that lists show
+        self.activated = 0  # the ``seq`` of its activation
         self.deactivated = False
         self.cancel_requested = False
         self.paused = False
@@ -190,8 +191,7 @@ class FlowState:
         self.touched = set(self.wiring.steps)
         """The steps about which something may have to be decided, because a neighbour has started or ended."""
         self.items: dict[int, WorkItem] = {}
-        self.compensations: dict[int, int] = {}
-        """The work item that a compensation belongs to, by the number of the compensation."""
+        self.compensations: dict[int, int] = {}  # the work item of a compensation, by the number of that
         self.outstanding: dict[int, None] = {}
         """The numbers of what was handed over and may still bring a result, compensations included."""
         self.fresh: dict[int, None] = {}
@@ -204,8 +204,6 @@ class FlowState:
         self.attributes: dict[str, list[Provided]] = {
             name: [Provided(value, "", first.at) for value in values] for name, values in given.init.items() if values
         }
-        for entry in entries:
-            self.apply(entry)
 
     @property
     def plan(self) -> Plan:
