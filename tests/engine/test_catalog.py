@@ -257,3 +257,14 @@ async def test_lists_show_flows_and_workflows_but_not_the_catalog(engines: Engin
     async with engines.open(shop.registry) as env:
         await env.finish((await env.engine.start_flow(["order"], {"order_id": "o-1"}, id="f")).result())
         assert [found.entity_id for found in (await env.engine.list()).instances] == ["f"]
+
+
+async def test_a_client_puts_its_functions_into_the_catalog_that_follows_a_terminated_one(engines: Engines) -> None:
+    """What it has defined before was in the other one."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        await env.engine.start_flow(["order"], {"order_id": "o-1"})
+        await env.engine.handle("catalog").terminate()
+        flow = await env.engine.start_flow(["order"], {"order_id": "o-2"})
+        assert (await env.finish(flow.result()))["customer"] == "customer of o-2"
+        assert {"order", "price", "shipment"} == {step.id for step in await env.engine.steps()}

@@ -50,6 +50,11 @@ class CatalogClient:
         self._reader = CatalogReader(access.store)
         self._brain = CatalogBrain()
 
+    @property
+    def execution_id(self) -> str:
+        """The instance that was read last: another one if the catalog was terminated, which removes every step."""
+        return self._reader.execution_id
+
     async def read(self) -> Catalog:
         """Return the catalog as it is now."""
         return await self._reader.read()

@@ -41,6 +41,7 @@ class Flows:
         self._plans = Plans()
         self._defined: dict[str, m.Step] = {}
         """The functions of the registry that are in the catalog, as far as this client knows."""
+        self._defined_in = ""
 
     async def start(
         self,
@@ -95,7 +96,12 @@ class Flows:
     async def catalog(self) -> Catalog:
         """Return the catalog, with the functions of this program in it."""
         await self.define_functions()
-        return await self._catalog.read()
+        found = await self._catalog.read()
+        if self._defined and self._catalog.execution_id != self._defined_in:
+            self._defined.clear()
+            await self.define_functions()
+            found = await self._catalog.read()
+        return found
 
     async def define_functions(self) -> None:
         """Put the functions of the registry that are steps into the catalog, if they are not there as they are now."""
@@ -104,6 +110,7 @@ class Flows:
         if new:
             await self._catalog.put_all(new)
             self._defined.update(new)
+            self._defined_in = self._catalog.execution_id
 
     async def register(self, step: object) -> bool:
         """Add a step to the catalog; return False if an equal one is there."""

@@ -20,6 +20,7 @@ from resurgam.core.outcome import ChildRequest, Message
 from resurgam.flows import model as m
 from resurgam.flows.answers import outputs_of
 from resurgam.flows.catalog import Catalog
+from resurgam.flows.errors import LanguageMissing
 from resurgam.flows.judge import Judge
 from resurgam.flows.planner import Plan, check_given, plan
 from resurgam.flows.requests import arguments_of, is_activity, item_id, place_of
@@ -37,6 +38,8 @@ def plan_from_catalog(state: FlowState, catalog: Catalog, judge: Judge) -> fe.Fl
     try:
         made = plan(catalog, state.plan.goals, given, "strict", judge.matches)
         check_given(made)
+    except LanguageMissing:
+        raise  # nothing is wrong with the flow: another worker can plan it
     except errors.ResurgamError as error:
         return fe.FlowFailed(failure=capture(error))
     return fe.FlowActivated(plan=encode_plan(made))
@@ -56,6 +59,8 @@ class ChildSteps:
             if number not in self._requests and not is_activity(self._state, number):
                 try:
                     self._requests[number] = self._request(number)
+                except LanguageMissing:
+                    raise  # as above
                 except errors.ResurgamError as error:
                     item = self._state.items[number]
                     yield fe.WorkFailed(ref=number, step=item.step, failure=capture(error))

@@ -14,7 +14,7 @@ from resurgam.core.entry import NULL, Failure
 from resurgam.core.identity import entity_of
 from resurgam.flows import decide
 from resurgam.flows import model as m
-from resurgam.flows.errors import ExpressionFailed
+from resurgam.flows.errors import ExpressionFailed, LanguageMissing
 from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import Judge
 from resurgam.flows.planner import Edge, Plan, Reason
@@ -253,7 +253,7 @@ class _View:
                 yield Wait(text="the flow to be resumed")
             try:
                 yield from self._inputs_awaited(step_id)
-            except ExpressionFailed as error:
+            except (ExpressionFailed, LanguageMissing) as error:
                 yield Wait(text=f"its match fails: {error}")
         else:
             yield from self._work_awaited(step_id, step)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
-from resurgam.flows.errors import ExpressionFailed
+from resurgam.flows.errors import ExpressionFailed, LanguageMissing
 from resurgam.flows.judge import NOTHING
 from resurgam.flows.languages.compiled import Compiled
 from resurgam.flows.model import Expression, Language
@@ -42,7 +42,7 @@ def _needed(package: str, module: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != module:
             raise
-        raise ExpressionFailed(f"this expression needs the package {package}: pip install 'resurgam[flows]'") from None
+        raise LanguageMissing(f"this expression needs the package {package}: pip install 'resurgam[flows]'") from None
 
 
 _LANGUAGES: Final[dict[Language, Callable[[str, Sequence[str]], Compiled]]] = {

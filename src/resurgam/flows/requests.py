@@ -24,6 +24,8 @@ from resurgam.flows.wiring import StepWiring
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 _fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _NO_CHANGES: Final = Raw(b"{}")
+_SCRIPT_RETRIES: Final = RetryRule(non_retryable=("ExpressionFailed",))
+"""A script that fails once fails again. A worker without its language fails as one without a function does."""
 
 
 def place_of(number: int) -> Location:
@@ -103,13 +105,13 @@ def _compensation(wiring: StepWiring, state: FlowState, number: int, arguments: 
 
 
 def _script(wiring: StepWiring, state: FlowState, arguments: dict[str, Raw], **about: Any) -> ActivityRequest:
-    """Return the activity that evaluates a script. A parameter without a value is null; what fails once fails again."""
+    """Return the activity that evaluates a script. A parameter without a value is null."""
     every = dict.fromkeys(wiring.parameters) | arguments
     return ActivityRequest(
         name=fe.SCRIPT_ACTIVITY,
         queue=state.started.queue,
         input=Raw(_ENCODE([wiring.step.script, every])),
-        retry=RetryRule(max_attempts=1),
+        retry=_SCRIPT_RETRIES,
         **about,
     )
 

@@ -18,4 +18,4 @@ def _evaluate(script: Expression, arguments: dict[str, Any]) -> Any:
 SCRIPT: Final[Activity[..., Any]] = SyncActivity(
     SCRIPT_ACTIVITY, _evaluate, ActivityOptions(retry=RetryPolicy(max_attempts=1))
 )
-"""What fails once fails again, so it is not retried."""
+"""Each request for it says itself how it is retried."""

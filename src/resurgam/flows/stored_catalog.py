@@ -16,7 +16,8 @@ class CatalogReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._execution_id = ""
+        self.execution_id = ""
+        """The instance that was read last; empty if there was none."""
         self._last_seq = 0
         self._catalog = Catalog()
 
@@ -24,8 +25,8 @@ class CatalogReader:
         """Return the catalog as it is now; an empty one if no step was ever registered."""
         instance = await self.instance()
         if instance is None:
-            return Catalog()
-        if instance.execution_id != self._execution_id:
+            self.execution_id, self._catalog = "", Catalog()
+        elif instance.execution_id != self.execution_id:
             self._take(instance.execution_id, Catalog(), await self._store.read(instance))
         elif instance.last_seq > self._last_seq:
             before = self._catalog
@@ -34,7 +35,7 @@ class CatalogReader:
 
     def _take(self, execution_id: str, before: Catalog, entries: Sequence[Event]) -> None:
         if entries:
-            self._execution_id, self._last_seq = execution_id, entries[-1].seq
+            self.execution_id, self._last_seq = execution_id, entries[-1].seq
             self._catalog = fold(before, entries)
 
     async def instance(self) -> Instance | None:

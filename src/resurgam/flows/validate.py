@@ -8,7 +8,7 @@ import msgspec
 
 from resurgam.core.errors import DefinitionError
 from resurgam.flows import model as m
-from resurgam.flows.errors import ExpressionFailed
+from resurgam.flows.errors import ExpressionFailed, LanguageMissing
 from resurgam.flows.judge import Judge
 
 YEAR: Final = 365 * 24 * 3600 * 1000
@@ -144,7 +144,7 @@ def _check_expressions(step: m.Step, judge: Judge) -> None:
     for place, expression, parameters in _expressions(step):
         try:
             judge.check(expression, parameters)
-        except ExpressionFailed as error:
+        except (ExpressionFailed, LanguageMissing) as error:
             raise ExpressionFailed(f"{place}: {error}") from None
 
 

@@ -177,14 +177,18 @@ class InstanceRunner:
             found = find_brain(self._brains, instance.kind)
             held.live = found.load(instance.name, log, signal_schemas=held.signal_schemas, **state)
         except NotFound as missing:
-            # Nothing is wrong with the run, so nothing is recorded: another worker may know what this one does not.
-            logger.error("workflow %s is parked: %s", instance.entity_id, missing)  # noqa: TRY400 -- no traceback needed
-            parked = Outcome(status=Status.DIVERGED, diagnosis=str(missing), wake_at=instance.wake_at)
-            self._commit(held, parked, release=True)
+            self._park(held, missing)
         except Exception as error:  # noqa: BLE001 -- a log that cannot be read is this instance's own failure
             self._spawn(held, self._fail, error)
         else:
             self._advance(held)
+
+    def _park(self, held: HeldInstance, missing: NotFound) -> None:
+        """Release an instance that needs what this worker has not. Nothing is recorded: another worker may have it."""
+        instance = held.claim.instance
+        logger.error("workflow %s is parked: %s", instance.entity_id, missing)
+        parked = Outcome(status=Status.DIVERGED, diagnosis=str(missing), wake_at=instance.wake_at)
+        self._commit(held, parked, release=True)
 
     async def _record_late(self, held: HeldInstance) -> None:
         """Record what arrived for an instance after its end."""
@@ -287,6 +291,10 @@ class InstanceRunner:
         try:
             at = self._clock.now() if now is None else now
             outcome = self._watchdog.run(live, live.advance, inbox, at, self._worker)
+        except NotFound as missing:
+            self._evict(held)
+            self._park(held, missing)
+            return
         except Exception as error:  # noqa: BLE001 -- any failure is this instance's own
             self._spawn(held, self._fail, error)
             return
