@@ -11,8 +11,8 @@ import pytest
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.errors import RetryAfter
-from resurgam.flows.answers import LOST
 from resurgam.flows.brain import FlowBrain
+from resurgam.flows.state import LOST
 from resurgam.flows.steps import Input
 from resurgam.store import export
 from resurgam.store import records as r

@@ -8,18 +8,12 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
-from resurgam.core.entry import Event, Failure
+from resurgam.core.entry import Event
 from resurgam.flows import model as m
-from resurgam.flows.state import FlowState, WorkItem, WorkStatus, number_of
+from resurgam.flows.state import LOST, FlowState, WorkItem, WorkStatus, number_of
 from resurgam.flows.validate import inner_outputs
 
 _OBJECT: Final = ord("{")
-
-LOST: Final = Failure(
-    type="resurgam.worker.attempts.LeaseLost",
-    message="the worker that ran this attempt stopped, died or lost its lease",
-)
-"""Recorded for an attempt that a later one shows to be lost."""
 
 
 def translated(state: FlowState, event: Event) -> Iterable[Event]:

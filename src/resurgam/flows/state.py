@@ -95,6 +95,13 @@ _FLOW_ENDS: Final[Mapping[type[Event], FlowStatus]] = {
 }
 
 
+LOST: Final = Failure(
+    type="resurgam.worker.attempts.LeaseLost",
+    message="the worker that ran this attempt stopped, died or lost its lease",
+)
+"""Recorded for an attempt that a later one shows to be lost."""
+
+
 class FlowInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a flow is started with, as the input of its first entry.
 
@@ -123,7 +130,7 @@ class WorkItem(msgspec.Struct):
     """One work item. *changes* is what differs in its input from that of the step.
 
     *cause* is the ``seq`` of the entry that its next attempt follows from: the start of its step, a retry, a compensation.
-    *attempts* counts those that began, *earlier* those before the last retry.
+    *attempts* counts those that began, *earlier* those up to the last that failed.
     """
 
     step: str
@@ -403,13 +410,16 @@ def _fail_work(state: FlowState, entry: fe.WorkFailed | fe.CompFailed) -> None:
 def _miss(state: FlowState, entry: fe.WorkNotCompleted) -> None:
     item = _work(state, entry, entry.ref)
     item.failure, item.cause = entry.failure, entry.seq
+    if entry.failure != LOST:
+        item.earlier = (
+            item.attempts
+        )  # also if no retry is recorded, because nobody waits for it: it may begin all the same
 
 
 @_effect(fe.RetryScheduled)
 def _retry(state: FlowState, entry: fe.RetryScheduled) -> None:
     item = _work(state, entry, entry.item)
     item.retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
-    item.earlier = item.attempts
 
 
 @_effect(fe.CompStarted)

@@ -6,13 +6,13 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
+from resurgam.core import lifecycle
 from resurgam.core.outcome import Entry
-from resurgam.flows.answers import LOST
 from resurgam.flows.brain import LiveFlow
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.planner import plan
 from resurgam.flows.requests import activity_request
-from resurgam.flows.state import FlowInput, FlowState
+from resurgam.flows.state import LOST, FlowInput, FlowState
 from resurgam.flows.wiring import encode_plan
 from support.flow_runs import Equality, described
 from support.flow_steps import step
@@ -120,6 +120,17 @@ def test_attempts_are_counted_on_after_a_retry():
     assert flow.attempts == [1, "not_completed", 2, "not_completed", 3]
     flow.take(began(2), completed())
     assert flow.attempts[5:] == ["not_completed", 4, "succeeded"]
+
+
+def test_a_retry_that_begins_after_the_end_of_its_flow_is_an_attempt_too():
+    """It is withdrawn, unless a worker was faster."""
+    flow = Served()
+    flow.log += flow.live.begin([1])
+    flow.take(lifecycle.CancelRequested(at=15))
+    flow.take(retried())
+    flow.take(began(1))
+    flow.take(began(2), completed())
+    assert flow.attempts == [1, "not_completed", 2, "not_completed", 3, "succeeded"]
 
 
 def test_deliveries_that_begin_anew_are_further_attempts():
