@@ -1,7 +1,7 @@
 """The plan brain: instances of kind ``flow``. Each is a fold over its log, and advances by `decide`."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -21,14 +21,6 @@ from resurgam.flows.decide import begin_work, decide, wake_at
 from resurgam.flows.judge import Judge
 from resurgam.flows.requests import activity_request, is_activity, notify_parent
 from resurgam.flows.state import FlowState, FlowStatus
-
-_STATUS: Final = {
-    FlowStatus.ACTIVE: Status.RUNNING,
-    FlowStatus.COMPLETED: Status.COMPLETED,
-    FlowStatus.FAILED: Status.FAILED,
-    FlowStatus.CANCELLED: Status.CANCELLED,
-    FlowStatus.TERMINATED: Status.TERMINATED,
-}
 
 
 class LiveFlow:
@@ -162,7 +154,7 @@ class LiveFlow:
             withdrawals=withdrawn,
             children=tuple(self._children.take_requests()) if state.wiring.has_children else (),
             messages=(*stops, *(notify_parent(state, clock) if ends else ())),
-            status=Status.RUNNING if is_active else _STATUS[state.status],
+            status=Status.RUNNING if is_active else Status(state.status),
             deactivated=state.deactivated,
             wake_at=wake_at(state, self._judge, clock) if state.wiring.timed else None,
             failure=None if state.failure is None else root_type(state.failure.cause or state.failure),

@@ -15,6 +15,7 @@ from resurgam.core import flow_event as fe
 from resurgam.core import lifecycle
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.core.errors import CorruptHistory
+from resurgam.core.state import FLOW_ENDS
 from resurgam.flows.planner import Plan
 from resurgam.flows.wiring import stored, wire
 
@@ -87,12 +88,6 @@ _STEP_TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[StepStatus, ...], Step
     fe.StepCompleted: ((StepStatus.ACTIVE,), StepStatus.COMPLETED),
     fe.StepFailed: ((StepStatus.PENDING, StepStatus.ACTIVE), StepStatus.FAILED),
 }
-_FLOW_ENDS: Final[Mapping[type[Event], FlowStatus]] = {
-    fe.FlowCompleted: FlowStatus.COMPLETED,
-    fe.FlowFailed: FlowStatus.FAILED,
-    fe.FlowCancelled: FlowStatus.CANCELLED,
-    lifecycle.WorkflowTerminated: FlowStatus.TERMINATED,
-}
 
 
 LOST: Final = Failure(
@@ -151,7 +146,7 @@ class StepState(msgspec.Struct):
     """One step of a flow. Its items below the number *handed* are on their queue or beyond.
 
     Items are handed over in the order of the input, as many at a time as the step allows: each one that succeeds makes
-    room for the next. So *handed* follows from the log.
+    room for the next, unless the flow is paused. So *handed* follows from the log.
     """
 
     status: StepStatus = StepStatus.PENDING
@@ -288,13 +283,15 @@ def _pause(state: FlowState, entry: lifecycle.WorkflowPaused) -> None:
 @_effect(lifecycle.WorkflowResumed)
 def _resume(state: FlowState, entry: lifecycle.WorkflowResumed) -> None:
     state.paused = False
+    for step_id, step in state.steps.items():
+        _hand_over(state, step_id, step)
 
 
-@_effect(*_FLOW_ENDS)
+@_effect(*FLOW_ENDS)
 def _end(state: FlowState, entry: Event) -> None:
     if state.status is not FlowStatus.ACTIVE:
         raise CorruptHistory(f"entry {entry.seq} is {entry.type}, but the flow is {state.status}")
-    state.status, state.ended = _FLOW_ENDS[type(entry)], entry
+    state.status, state.ended = FlowStatus(FLOW_ENDS[type(entry)]), entry
     if isinstance(entry, fe.FlowCompleted):
         state.result = entry.result
     elif isinstance(entry, fe.FlowFailed):
@@ -398,7 +395,9 @@ def _start_work(state: FlowState, entry: fe.WorkStarted) -> None:
 def _succeed(state: FlowState, entry: fe.WorkSucceeded) -> None:
     item = _work(state, entry, entry.ref)
     item.outputs = entry.outputs
-    _make_room(state, state.steps[item.step])
+    step = state.steps[item.step]
+    step.succeeded += 1
+    _hand_over(state, item.step, step)
 
 
 @_effect(fe.WorkFailed, fe.CompFailed)
@@ -442,9 +441,13 @@ def _end_work(state: FlowState, entry: fe.WorkCancelled | fe.CompSucceeded) -> N
     _work(state, entry, entry.ref)
 
 
-def _make_room(state: FlowState, step: StepState) -> None:
-    """Hand over the next item in place of one that has succeeded."""
-    step.succeeded += 1
-    if step.status is StepStatus.ACTIVE and state.status is FlowStatus.ACTIVE and step.handed < step.items.stop:
-        state.outstanding[step.handed] = state.fresh[step.handed] = None
-        step.handed += 1
+def _hand_over(state: FlowState, step_id: str, step: StepState) -> None:
+    """Hand over an item in place of each one that has succeeded; in a paused flow they wait until it is resumed."""
+    if step.handed == step.items.stop or step.status is not StepStatus.ACTIVE:
+        return
+    if state.status is not FlowStatus.ACTIVE or state.paused:
+        return
+    room = step.items.start + state.wiring.steps[step_id].parallelism + step.succeeded
+    for number in range(step.handed, min(room, step.items.stop)):
+        state.outstanding[number] = state.fresh[number] = None
+        step.handed = number + 1
