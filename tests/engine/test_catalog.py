@@ -268,3 +268,22 @@ async def test_a_client_puts_its_functions_into_the_catalog_that_follows_a_termi
         flow = await env.engine.start_flow(["order"], {"order_id": "o-2"})
         assert (await env.finish(flow.result()))["customer"] == "customer of o-2"
         assert {"order", "price", "shipment"} == {step.id for step in await env.engine.steps()}
+
+
+async def test_a_page_of_a_list_is_full_though_the_catalog_is_left_out(engines: Engines) -> None:
+    registry = Registry()
+
+    @registry.workflow
+    async def early(ctx: Context) -> None: ...
+
+    async with engines.client(registry) as (_, _, engine):
+        for number in range(3):
+            await engine.start(early, id=f"early-{number}")
+        await engine.register_step(DOUBLE)
+        found, cursor = list[str](), None
+        while not found or cursor is not None:
+            page = await engine.list(limit=1, cursor=cursor)
+            assert len(page.instances) == 1
+            found.append(page.instances[0].entity_id)
+            cursor = page.cursor
+        assert found == ["early-2", "early-1", "early-0"]

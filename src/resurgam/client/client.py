@@ -221,7 +221,13 @@ class Client:
         """Return a page of instances. The catalog of steps is left out: it is part of the store, and never ends."""
         page = await self._store.inspector.list(query)
         shown = tuple(found for found in page.instances if found.kind != CATALOG)
-        return page if len(shown) == len(page.instances) else replace(page, instances=shown)
+        short = len(page.instances) - len(shown)
+        if not short:
+            return page
+        if page.cursor is None:
+            return replace(page, instances=shown)
+        rest = await self.list(replace(query, cursor=page.cursor, limit=short))
+        return replace(rest, instances=shown + rest.instances)
 
     async def purge(self, query: EndedQuery) -> int:
         """Remove closed executions that no other execution needs; return how many."""
