@@ -411,20 +411,21 @@ class Handle(Generic[R]):
             case FlowCompleted():
                 return ANY.decode(closing.result, f"result of flow {self.entity_id!r}")
             case events.WorkflowFailed() | events.WorkflowRetried() | FlowFailed():
-                raise WorkflowFailed(instance.name, self.entity_id) from rebuild(closing.failure)
+                raise WorkflowFailed(instance.name, self.entity_id, instance.kind) from rebuild(closing.failure)
             case events.WorkflowTerminated():
-                raise WorkflowTerminated(instance.name, self.entity_id, closing.reason)
+                raise WorkflowTerminated(instance.name, self.entity_id, closing.reason, instance.kind)
             case events.WorkflowContinued():
                 raise NotFound(
                     f"workflow {self.entity_id!r} was continued as new, in run {closing.run_id!r}, "
                     "which is no longer in the store"
                 )
             case _:
-                raise WorkflowCancelled(instance.name, self.entity_id)
+                raise WorkflowCancelled(instance.name, self.entity_id, instance.kind)
 
     async def _why_no_result(self, timeout: Duration | None) -> str:
         found = await self.describe()
-        after = f"no result of workflow {self.entity_id!r} within {timeout}"
+        kind = (await self._instance()).kind
+        after = f"no result of {kind} {self.entity_id!r} within {timeout}"
         if found.status is Status.DIVERGED or isinstance(found.error, str):
             return f"{after}: it is {found.status}: {found.error}"
         return f"{after}: it is {found.status} and waits for {', '.join(found.waiting_for)}"

@@ -74,37 +74,42 @@ class _Caused(ResurgamError):
         return self._summary() + (f": {describe(self.__cause__)}" if self.__cause__ else "")
 
 
-class WorkflowFailed(_Caused):
-    """The workflow raised an exception; `cause` is that exception."""
+class _OfInstance(ResurgamError):
+    """An error about a workflow or, by its *kind*, about a flow."""
 
-    def __init__(self, name: str, entity_id: str) -> None:
+    kind = "workflow"
+
+    def __init__(self, name: str, entity_id: str, kind: str = "workflow") -> None:
         super().__init__(name, entity_id)
         self.name, self.entity_id = name, entity_id
+        if kind != self.kind:
+            self.kind = kind
+
+
+class WorkflowFailed(_OfInstance, _Caused):
+    """The workflow raised an exception, or the flow failed; `cause` is that exception."""
 
     def _summary(self) -> str:
-        return f"workflow {self.name!r} ({self.entity_id}) failed"
+        return f"{self.kind} {self.name!r} ({self.entity_id}) failed"
 
 
-class WorkflowCancelled(ResurgamError):
-    """The workflow was cancelled."""
-
-    def __init__(self, name: str, entity_id: str) -> None:
-        super().__init__(name, entity_id)
-        self.name, self.entity_id = name, entity_id
+class WorkflowCancelled(_OfInstance):
+    """The workflow or flow was cancelled."""
 
     def __str__(self) -> str:
-        return f"workflow {self.name!r} ({self.entity_id}) was cancelled"
+        return f"{self.kind} {self.name!r} ({self.entity_id}) was cancelled"
 
 
-class WorkflowTerminated(ResurgamError):
-    """The workflow was terminated from outside, without clean-up."""
+class WorkflowTerminated(_OfInstance):
+    """The workflow or flow was terminated from outside, without clean-up."""
 
-    def __init__(self, name: str, entity_id: str, reason: str = "") -> None:
-        super().__init__(name, entity_id, reason)
-        self.name, self.entity_id, self.reason = name, entity_id, reason
+    def __init__(self, name: str, entity_id: str, reason: str = "", kind: str = "workflow") -> None:
+        super().__init__(name, entity_id, kind)
+        self.args, self.reason = (name, entity_id, reason), reason
 
     def __str__(self) -> str:
-        return f"workflow {self.name!r} ({self.entity_id}) was terminated" + (f": {self.reason}" if self.reason else "")
+        said = f": {self.reason}" if self.reason else ""
+        return f"{self.kind} {self.name!r} ({self.entity_id}) was terminated{said}"
 
 
 class WorkflowTimeout(ResurgamError, TimeoutError):
@@ -163,31 +168,15 @@ class OperationFailed(_Caused):
         return f"operation {self.name!r} failed"
 
 
-class ChildWorkflowFailed(_Caused):
+class ChildWorkflowFailed(_OfInstance, _Caused):
     """A child workflow or flow failed, was terminated, or could not be started; `cause` says which."""
-
-    kind = "workflow"
-
-    def __init__(self, name: str, entity_id: str, kind: str = "workflow") -> None:
-        super().__init__(name, entity_id)
-        self.name, self.entity_id = name, entity_id
-        if kind != self.kind:
-            self.kind = kind
 
     def _summary(self) -> str:
         return f"child {self.kind} {self.name!r} ({self.entity_id}) failed"
 
 
-class ChildWorkflowCancelled(ResurgamError):
+class ChildWorkflowCancelled(_OfInstance):
     """A child workflow or flow was cancelled, but not by its parent's own code."""
-
-    kind = "workflow"
-
-    def __init__(self, name: str, entity_id: str, kind: str = "workflow") -> None:
-        super().__init__(name, entity_id)
-        self.name, self.entity_id = name, entity_id
-        if kind != self.kind:
-            self.kind = kind
 
     def __str__(self) -> str:
         return f"child {self.kind} {self.name!r} ({self.entity_id}) was cancelled"

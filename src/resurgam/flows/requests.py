@@ -161,7 +161,7 @@ def notify_parent(state: FlowState, at: int) -> Iterator[Message]:
         case fe.FlowFailed():
             answer = events.FlowAnswered(**about, outcome="failed", failure=ended.failure)
         case lifecycle.WorkflowTerminated():
-            error = errors.WorkflowTerminated(started.name, started.entity_id, ended.reason)
+            error = errors.WorkflowTerminated(started.name, started.entity_id, ended.reason, fe.FLOW)
             answer = events.FlowAnswered(**about, outcome="failed", failure=capture(error))
         case _:
             answer = events.FlowAnswered(**about, outcome="cancelled")
