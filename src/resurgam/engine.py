@@ -22,10 +22,10 @@ from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
+from resurgam.runtime.definitions.definition import STEP_MARK, Workflow, WorkflowRef, refuse_options
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop import dev_mode
-from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store
@@ -38,9 +38,9 @@ from resurgam.worker.tasks import complete
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
-    from resurgam.client.flows import Goal
     from resurgam.flows.model import Step
     from resurgam.flows.planner import Mode, Plan
+    from resurgam.flows.steps import Goal
     from resurgam.worker.worker import Worker
 
 R = TypeVar("R")

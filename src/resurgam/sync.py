@@ -41,7 +41,7 @@ from resurgam.runtime.definitions.definition import Workflow, WorkflowRef
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
-    from resurgam.client.flows import Goal
+    from resurgam.flows.steps import Goal
 
 P = ParamSpec("P")
 R = TypeVar("R")

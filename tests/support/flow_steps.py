@@ -1,5 +1,9 @@
 """Steps in a short notation: ``id: inputs > outputs``."""
 
+from typing import Any
+
+import msgspec
+
 from resurgam.flows import model as m
 
 
@@ -20,3 +24,13 @@ def step(text: str) -> m.Step:
     return m.Step(
         id=step_id, name=step_id, type="python", python=m.PythonConfig(activity=step_id), attributes=attributes
     )
+
+
+def changed(one: m.Step, **fields: Any) -> m.Step:
+    """Return a step with other values of some fields."""
+    return msgspec.structs.replace(one, **fields)
+
+
+def with_input(one: m.Step, name: str, attribute: m.Attribute) -> m.Step:
+    """Return a step with one more attribute, or with another in its place."""
+    return changed(one, attributes={**one.attributes, name: attribute})

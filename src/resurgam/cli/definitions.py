@@ -10,7 +10,7 @@ import msgspec
 from resurgam.cli.module import load_module
 from resurgam.cli.text import one_line
 from resurgam.flows.model import Step
-from resurgam.runtime.registry import STEP_MARK
+from resurgam.runtime.definitions.definition import STEP_MARK
 
 
 def read_steps(sources: Sequence[str]) -> list[Step]:

@@ -11,8 +11,7 @@ from resurgam.client.access import ANY
 from resurgam.client.pending import PendingWork, moment, with_progress
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
-from resurgam.core.identity import entity_of
-from resurgam.flows.requests import place_of
+from resurgam.flows.requests import item_id, place_of
 from resurgam.flows.state import FlowState, WorkStatus
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance, OpenWork
@@ -83,7 +82,7 @@ class FlowSurvey(msgspec.Struct, frozen=True):
         assert item is not None
         step = self.state.plan.steps[item.step]
         config = step.python or step.workflow
-        entity_id = entity_of(self.instance.run_id, place_of(number))
+        entity_id = item_id(self.state, number)
         queue = (config.queue if config is not None else "") or self.instance.queue
         what = "the compensation of step" if item.status is WorkStatus.COMPENSATING else "step"
         child = step.type in ("flow", "workflow")

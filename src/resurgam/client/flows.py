@@ -1,7 +1,7 @@
 """Plan and start goal flows, and keep the catalog of steps."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +18,7 @@ from resurgam.flows import planner
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.expressions import Expressions
 from resurgam.flows.state import FlowInput
-from resurgam.flows.steps import step_of, steps_in
+from resurgam.flows.steps import Goal, goal_ids, step_of, steps_in
 from resurgam.flows.wiring import encode_plan, stored
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE
 from resurgam.runtime.system import new_ids
@@ -26,9 +26,6 @@ from resurgam.store.records import Creation, Exists, Instance
 
 _KNOWN: Final = 1000
 """The most plans that a client keeps."""
-
-Goal: TypeAlias = str | m.Step | Callable[..., Any]
-"""A step whose result is wanted: its id, its function, or its definition."""
 
 
 class Flows:
@@ -212,7 +209,7 @@ def _plain(values: Mapping[str, tuple[Raw, ...]]) -> object:
 def _ids(goals: Sequence[Goal]) -> Sequence[str]:
     if isinstance(goals, str | bytes) or not isinstance(goals, Sequence):
         raise TypeError(f"goals must be a list of steps, such as ['ship'], got {goals!r}")
-    ids = [goal if isinstance(goal, str) else step_of(goal).id for goal in goals]
+    ids = goal_ids(goals)
     for step_id in ids:
         check_text(step_id, "a goal")
     return ids

@@ -15,7 +15,7 @@ from resurgam.core.flow_event import FLOW
 from resurgam.core.identity import entity_of, execution_of
 from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.location import Location
-from resurgam.flows.requests import is_activity, place_of
+from resurgam.flows.requests import is_activity, item_id, place_of
 from resurgam.flows.state import FlowState
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance, OpenActivity, Query
@@ -404,7 +404,7 @@ def _work_item(state: FlowState, number: int, execution: Instance, activity: Ope
     python = state.plan.steps[item.step].python
     made = Step(
         kind="work_item",
-        entity_id=entity_of(execution.run_id, place_of(number)),
+        entity_id=item_id(state, number),
         location=str(place_of(number)),
         name=item.step,
         queue=(python.queue if python is not None else "") or execution.queue,
@@ -423,7 +423,7 @@ def _child_item(state: FlowState, number: int) -> Call:
     workflow = step.workflow
     return Call(
         location=place_of(number),
-        entity_id=entity_of(own.run_id, place_of(number)),
+        entity_id=item_id(state, number),
         name=workflow.workflow if workflow is not None else step.id,
         queue=(workflow.queue if workflow is not None else "") or own.queue,
         kind=FLOW if workflow is None else WORKFLOW,

@@ -15,6 +15,7 @@ from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.entry import Event, Failure
 from resurgam.core.failure import capture
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.location import Location
 from resurgam.core.outcome import ChildRequest, Message
 from resurgam.flows import model as m
@@ -117,7 +118,9 @@ class ChildSteps:
             ),
         }
         started = self._workflow(step, number, about) if step.flow is None else self._flow(step, number, about)
-        in_use = errors.AlreadyExists(f"the id {started.entity_id!r} of the child is in use")
+        in_use = errors.AlreadyExists(
+            f"{started.kind} id {started.entity_id!r} is in use by an open execution; end that one, and start the flow again"
+        )
         return ChildRequest(
             started=started,
             created=events.ChildStarted(ref=number, at=at, execution_id=started.execution_id),
@@ -208,7 +211,8 @@ def _result(state: FlowState, number: int, answer: events.ChildAnswer) -> Event:
             return fe.WorkFailed(ref=number, step=step.id, failure=failure)
         case _ if state.is_wanted(number):
             name = step.workflow.workflow if step.workflow is not None else step.id
-            cancelled = errors.ChildWorkflowCancelled(name, item_id(state, number))
+            kind = fe.FLOW if step.workflow is None else WORKFLOW
+            cancelled = errors.ChildWorkflowCancelled(name, item_id(state, number), kind)
             return fe.WorkFailed(ref=number, step=step.id, failure=capture(cancelled))
         case _:
             return fe.WorkCancelled(ref=number, step=step.id)
@@ -219,8 +223,11 @@ def _missing(step: m.Step, outputs: Raw) -> Sequence[str]:
     if step.flow is None:
         return ()
     found = msgspec.json.decode(outputs)
-    mappings = {name: config.mapping or m.Mapping() for name, config in sorted(step.outputs.items())}
-    return [name for name, one in mappings.items() if one.script is None and (one.name or name) not in found]
+    return [
+        name
+        for name, config in sorted(step.outputs.items())
+        if (config.mapping is None or config.mapping.script is None) and m.inner_name(name, config) not in found
+    ]
 
 
 def _is_missing(names: Sequence[str]) -> Failure:

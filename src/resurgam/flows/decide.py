@@ -20,7 +20,7 @@ from resurgam.core import flow_event as fe
 from resurgam.core import lifecycle
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.flows import model as m
-from resurgam.flows.errors import ExpressionFailed
+from resurgam.flows.errors import ExpressionFailed, located
 from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import NOTHING, Judge
 from resurgam.flows.planner import Gate
@@ -170,11 +170,12 @@ class _Decision:
         for name, config in wiring.outputs:
             mapping = config.mapping
             if mapping is not None and mapping.script is not None:
-                value = self._judge.map_output(mapping.script, msgspec.json.decode(_ENCODE(result)))
+                with located(f"mapping of {name!r}"):
+                    value = self._judge.map_output(mapping.script, msgspec.json.decode(_ENCODE(result)))
                 if value is not NOTHING:
                     yield name, Raw(_ENCODE(value))
             else:
-                found = result.get(name if mapping is None else mapping.name or name)
+                found = result.get(m.inner_name(name, config))
                 if found is not None:
                     yield name, found
 
@@ -282,7 +283,8 @@ class _Decision:
             self._complete(step_id, ())
 
     def _holds(self, wiring: StepWiring, predicate: m.Expression, inputs: Raw) -> bool:
-        return self._judge.holds(predicate, msgspec.json.decode(inputs), wiring.parameters)
+        with located("predicate"):
+            return self._judge.holds(predicate, msgspec.json.decode(inputs), wiring.parameters)
 
     def _decide_end(self) -> bool:
         state = self._state
@@ -395,7 +397,7 @@ def _joined(wiring: StepWiring, items: Sequence[WorkItem]) -> dict[str, Raw]:
     if not wiring.iterated:
         return _fields(items[0].outputs)
     results = [(_fields(item.changes), _fields(item.outputs)) for item in items]
-    declared = {name if one.mapping is None else one.mapping.name or name for name, one in wiring.outputs}
+    declared = {m.inner_name(name, one) for name, one in wiring.outputs}
     return {
         name: Raw(_ENCODE([{**changes, name: result[name]} for changes, result in results if name in result]))
         for name in declared.union(*(result for _, result in results))

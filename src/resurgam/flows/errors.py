@@ -1,5 +1,8 @@
 """The errors of goal flows."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from resurgam.core.errors import NotFound, ResurgamError
 
 
@@ -9,3 +12,12 @@ class ExpressionFailed(ResurgamError):
 
 class LanguageMissing(NotFound):
     """The package that an expression needs is not installed here. The expression is not wrong: another worker may have it."""
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Say in an `ExpressionFailed` which expression of a step has failed."""
+    try:
+        yield
+    except ExpressionFailed as error:
+        raise ExpressionFailed(f"{place}: {error}") from None

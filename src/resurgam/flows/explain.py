@@ -11,14 +11,13 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core.entry import NULL, Failure
-from resurgam.core.identity import entity_of
 from resurgam.flows import decide
 from resurgam.flows import model as m
 from resurgam.flows.errors import ExpressionFailed, LanguageMissing
 from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import Judge
 from resurgam.flows.planner import Edge, Plan, Reason
-from resurgam.flows.requests import place_of
+from resurgam.flows.requests import item_id
 from resurgam.flows.state import FlowState, FlowStatus, StepState, StepStatus, WorkItem, WorkStatus
 
 PLANNED: Final = "planned"
@@ -254,7 +253,7 @@ class _View:
             try:
                 yield from self._inputs_awaited(step_id)
             except (ExpressionFailed, LanguageMissing) as error:
-                yield Wait(text=f"its match fails: {error}")
+                yield Wait(text=f"its failure: {error}")
         else:
             yield from self._work_awaited(step_id, step)
 
@@ -297,7 +296,7 @@ class _View:
 
     def _place(self, definition: m.Step, item: WorkItem, number: int) -> str:
         started = self._state.started
-        child = entity_of(started.run_id, place_of(number))
+        child = item_id(self._state, number)
         if definition.flow is not None:
             return f", the flow {child!r}"
         if definition.workflow is not None:

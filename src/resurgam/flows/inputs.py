@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.flows import model as m
+from resurgam.flows.errors import located
 from resurgam.flows.judge import NOTHING, Judge
-from resurgam.flows.planner import Edge, Gate, gate_of
+from resurgam.flows.planner import Edge, Gate, combined, gate_of
 from resurgam.flows.state import FlowState, Provided, StepStatus
 from resurgam.flows.wiring import Config, StepWiring
 
@@ -40,10 +41,7 @@ class Inputs:
         """Return what the matches of a step say by now."""
         if not self._state.wiring.steps[step_id].gated:
             return Gate.OPEN
-        verdicts = {gate for _, gate in self._gates(step_id)}
-        if Gate.CLOSED in verdicts:
-            return Gate.CLOSED
-        return Gate.UNDECIDED if Gate.UNDECIDED in verdicts else Gate.OPEN
+        return combined([gate for _, gate in self._gates(step_id)])
 
     def unmatched(self, step_id: str) -> Sequence[str]:
         """Return the inputs whose match can no longer hold, with no provider left that could add a value."""
@@ -162,19 +160,20 @@ class Inputs:
         """Return the values that count for an input."""
         values = self._state.attributes.get(name, ())
         match = config.match if isinstance(config, m.RequiredConfig) else None
-        return values if match is None else [one for one in values if self._does_match(match, one)]
+        return values if match is None else [one for one in values if self._does_match(name, match, one)]
 
-    def _does_match(self, expression: m.Expression, one: Provided) -> bool:
+    def _does_match(self, name: str, expression: m.Expression, one: Provided) -> bool:
         key = (expression, bytes(one.value))
         if key not in self._matches:
-            self._matches[key] = self._judge.matches(expression, _DECODE(one.value))
+            with located(f"match of {name!r}"):
+                self._matches[key] = self._judge.matches(expression, _DECODE(one.value))
         return self._matches[key]
 
     def _gates(self, step_id: str) -> Sequence[tuple[str, Gate]]:
         found: list[tuple[str, Gate]] = []
         for name, config in self._state.wiring.steps[step_id].gated:
             assert config.match is not None
-            matches = [self._does_match(config.match, one) for one in self._state.attributes.get(name, ())]
+            matches = [self._does_match(name, config.match, one) for one in self._state.attributes.get(name, ())]
             final = self.is_final(name)
             found.append((name, gate_of(config.collect, matches, final=final, complete=self._is_complete(name))))
         return found
@@ -241,7 +240,10 @@ class Inputs:
         mapping = config.mapping
         if mapping is None:
             return {name: value}
-        mapped = value if mapping.script is None else self._judge.map_input(mapping.script, _DECODE(_ENCODE(value)))
+        mapped = value
+        if mapping.script is not None:
+            with located(f"mapping of {name!r}"):
+                mapped = self._judge.map_input(mapping.script, _DECODE(_ENCODE(value)))
         return {} if mapped is NOTHING else {mapping.name or name: mapped}
 
 

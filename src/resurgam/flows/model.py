@@ -209,6 +209,11 @@ class Step(_Value, frozen=True):
         return {name: one.output for name, one in self.attributes.items() if isinstance(one, Output)}
 
 
+def inner_name(name: str, config: InputConfig | OutputConfig) -> str:
+    """Return the name that an attribute has inside a step."""
+    return name if config.mapping is None else config.mapping.name or name
+
+
 CONFIGURED_BY: Final[dict[StepType, str]] = {
     "sync": "http",
     "async": "http",

@@ -12,7 +12,7 @@ are now: the plan of its flow holds a snapshot of them. It is tried when its flo
 contains itself is found before anything runs. Its inputs are `UNKNOWN` then, which satisfies an input but decides no match.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
@@ -170,18 +170,14 @@ def _given_to_child(step: m.Step) -> Given:
     for name, attribute in step.attributes.items():
         match attribute:
             case m.Required(required=config):
-                sure[_inner(name, config.mapping)] = (UNKNOWN,)
+                sure[m.inner_name(name, config)] = (UNKNOWN,)
             case m.Optional(optional=config) if config.default:
-                sure[_inner(name, config.mapping)] = (UNKNOWN,)
+                sure[m.inner_name(name, config)] = (UNKNOWN,)
             case m.Const() | m.Meta():
                 sure[name] = (UNKNOWN,)
             case _:
                 pass
     return sure
-
-
-def _inner(name: str, mapping: m.Mapping | None) -> str:
-    return mapping.name if mapping is not None and mapping.name else name
 
 
 def _edges(catalog: Catalog, included: Sequence[str], given: Given) -> dict[str, Edge]:
@@ -338,14 +334,13 @@ class _Demand:
 
     def _gate(self, profile: Profile) -> Gate:
         """Return what the matches say, as far as the given values decide them: closed if one can no longer hold."""
-        verdicts = [
-            self._gate_of(name, config.collect, config.match)
-            for name, config in profile.inputs
-            if isinstance(config, m.RequiredConfig) and config.match is not None
-        ]
-        if Gate.CLOSED in verdicts:
-            return Gate.CLOSED
-        return Gate.UNDECIDED if Gate.UNDECIDED in verdicts else Gate.OPEN
+        return combined(
+            [
+                self._gate_of(name, config.collect, config.match)
+                for name, config in profile.inputs
+                if isinstance(config, m.RequiredConfig) and config.match is not None
+            ]
+        )
 
     def _gate_of(self, name: str, collect: m.Collect, match: m.Expression) -> Gate:
         values = self._given.get(name, ())
@@ -360,6 +355,13 @@ class _Demand:
             final=bool(values) and not self._catalog.providers(name),
             complete=True,
         )
+
+
+def combined(gates: Collection[Gate]) -> Gate:
+    """Return what the matches of a step say together: closed if one is."""
+    if Gate.CLOSED in gates:
+        return Gate.CLOSED
+    return Gate.UNDECIDED if Gate.UNDECIDED in gates else Gate.OPEN
 
 
 def gate_of(collect: m.Collect, matches: Sequence[bool], *, final: bool, complete: bool) -> Gate:

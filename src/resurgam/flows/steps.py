@@ -6,7 +6,7 @@ optional, and the fields of the result are outputs. A result without fields is o
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
@@ -28,8 +28,9 @@ from resurgam.core.errors import DefinitionError
 from resurgam.core.retry import Duration, RetryPolicy, is_whole, milliseconds
 from resurgam.flows import model as m
 from resurgam.flows.validate import check_id
+from resurgam.runtime.definitions.definition import STEP_MARK
 from resurgam.runtime.definitions.signature import defined_at
-from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
+from resurgam.runtime.registry import Registry, default_registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -318,6 +319,15 @@ def steps_in(registry: Registry) -> Iterator[m.Step]:
         found = getattr(activity, STEP_MARK, None)
         if found is not None:
             yield found
+
+
+Goal: TypeAlias = str | m.Step | Callable[..., Any]
+"""A step whose result is wanted: its id, its function, or its definition."""
+
+
+def goal_ids(goals: Iterable[Goal]) -> list[str]:
+    """Return the ids of the steps that goals name."""
+    return [goal if isinstance(goal, str) else step_of(goal).id for goal in goals]
 
 
 def step_of(definition: object) -> m.Step:

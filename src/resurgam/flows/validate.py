@@ -8,7 +8,7 @@ import msgspec
 
 from resurgam.core.errors import DefinitionError
 from resurgam.flows import model as m
-from resurgam.flows.errors import ExpressionFailed, LanguageMissing
+from resurgam.flows.errors import ExpressionFailed, LanguageMissing, located
 from resurgam.flows.judge import Judge
 
 YEAR: Final = 365 * 24 * 3600 * 1000
@@ -121,7 +121,7 @@ def _check_parameters(step: m.Step) -> None:
     """Parameters of a URL must be arguments that are sure to be there."""
     if step.http is None:
         return
-    required = {_inner(name, one) for name, one in step.inputs.items() if isinstance(one, m.RequiredConfig)}
+    required = {m.inner_name(name, one) for name, one in step.inputs.items() if isinstance(one, m.RequiredConfig)}
     every = {*inner_inputs(step), *inner_outputs(step)}
     for field, url, known in (("endpoint", step.http.endpoint, required), ("compensate", step.http.compensate, every)):
         for name in _PARAMETER.findall(url):
@@ -142,10 +142,11 @@ def _check_work(step: m.Step) -> None:
 
 def _check_expressions(step: m.Step, judge: Judge) -> None:
     for place, expression, parameters in _expressions(step):
-        try:
-            judge.check(expression, parameters)
-        except (ExpressionFailed, LanguageMissing) as error:
-            raise ExpressionFailed(f"{place}: {error}") from None
+        with located(place):
+            try:
+                judge.check(expression, parameters)
+            except LanguageMissing as error:
+                raise ExpressionFailed(str(error)) from None
 
 
 def _expressions(step: m.Step) -> Iterator[tuple[str, m.Expression, Sequence[str]]]:
@@ -168,13 +169,9 @@ def _expressions(step: m.Step) -> Iterator[tuple[str, m.Expression, Sequence[str
 def inner_inputs(step: m.Step) -> Sequence[str]:
     """Return the names of all arguments, inside the step."""
     fixed = [name for name, one in step.attributes.items() if isinstance(one, m.Const | m.Meta)]
-    return [*(_inner(name, config) for name, config in step.inputs.items()), *fixed]
+    return [*(m.inner_name(name, config) for name, config in step.inputs.items()), *fixed]
 
 
 def inner_outputs(step: m.Step) -> Sequence[str]:
     """Return the names of all outputs, inside the step."""
-    return [_inner(name, config) for name, config in step.outputs.items()]
-
-
-def _inner(name: str, config: m.RequiredConfig | m.OptionalConfig | m.OutputConfig) -> str:
-    return config.mapping.name if config.mapping is not None and config.mapping.name else name
+    return [m.inner_name(name, config) for name, config in step.outputs.items()]

@@ -27,8 +27,9 @@ class StepWiring(msgspec.Struct, frozen=True):
     """One step of a plan.
 
     *needed*: the inputs of a step that only takes the first value of each, as it is, and runs once; None for any other.
-    *providers* are the steps that provide what it takes. *neighbours* are the steps about which something else may be decided when this one starts or ends: those that take what
-    it provides, those that provide it too, and those that provide what it takes.
+    *providers* are the steps that provide what it takes. *neighbours* are the steps about which something else may be
+    decided when this one starts or ends: those that take what it provides, those that provide it too, and those that
+    provide what it takes.
     """
 
     step: m.Step
@@ -111,9 +112,7 @@ def _wired(plan: Plan, step: m.Step) -> StepWiring:
         metadata={name: one.meta.key for name, one in step.attributes.items() if isinstance(one, m.Meta)},
         parameters=tuple(sorted(inner_inputs(step))),
         outputs=tuple(sorted(step.outputs.items())),
-        iterated=tuple(
-            sorted(_mapping(config).name or name for name, config in step.inputs.items() if config.for_each)
-        ),
+        iterated=tuple(sorted(m.inner_name(name, config) for name, config in step.inputs.items() if config.for_each)),
         parallelism=max(step.work_config.parallelism, 1),
         retry=retry_rule(step.work_config),
         is_activity=step.type in ("python", "script"),
@@ -129,10 +128,6 @@ def _is_plain(config: Config) -> bool:
 
 def _is_gated(config: Config) -> bool:
     return isinstance(config, m.RequiredConfig) and config.match is not None
-
-
-def _mapping(config: Config) -> m.Mapping:
-    return config.mapping or m.Mapping()
 
 
 def retry_rule(work: m.WorkConfig) -> RetryRule | None:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from resurgam.core.codec import TypeForm
 from resurgam.core.errors import DefinitionError, NotFound
@@ -32,10 +32,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D", Activity[..., Any], Workflow[..., Any])
 _WorkflowFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-
-
-STEP_MARK: Final = "__resurgam_step__"
-"""The attribute of a function, and of its activity, that says which step of goal flows it is."""
 
 
 class _Definitions(Generic[D]):

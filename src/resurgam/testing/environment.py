@@ -11,14 +11,14 @@ from resurgam.client.handle import Handle
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.definition import Activity, Workflow, WorkflowRef
-from resurgam.runtime.registry import STEP_MARK, Registry, default_registry
+from resurgam.runtime.definitions.definition import STEP_MARK, Activity, Workflow, WorkflowRef
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.order import Order
 
 if TYPE_CHECKING:
-    from resurgam.client.flows import Goal
+    from resurgam.flows.steps import Goal
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")

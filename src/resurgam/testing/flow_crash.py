@@ -1,8 +1,8 @@
 """Kill a simulated flow after everything that it records, resume it, and assert that it has the same outcome."""
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -10,12 +10,11 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.codec import codec_for
-from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.expressions import Expressions
 from resurgam.flows.planner import check_given, plan
 from resurgam.flows.state import FlowInput
-from resurgam.flows.steps import step_of
+from resurgam.flows.steps import Goal, goal_ids, step_of
 from resurgam.flows.wiring import encode_plan
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Activity
 from resurgam.runtime.registry import Registry, default_registry
@@ -24,7 +23,6 @@ from resurgam.testing.crash import Crashes, sweep
 from resurgam.testing.loading import catalog_of
 from resurgam.testing.simulation import Chooser, First, Key, Point, Possibility, Simulation
 
-Goal: TypeAlias = str | m.Step | Callable[..., Any]
 T = TypeVar("T")
 _ANY = codec_for(Any)
 
@@ -57,8 +55,9 @@ async def crash_flow_everywhere(
     steps become something else, or if completed work is repeated.
 
     The steps are the functions of *registry* with ``@step``, and *steps*: those that are scripts, flows or workflows.
-    *mocks* replace steps and activities, by function or name, by a value, an exception or a callable. *messages* are cancel requests and the like. *seed*
-    decides the order in which work completes; without it, work completes in the order in which it was started.
+    *mocks* replace steps and activities, by function or name, by a value, an exception or a callable. *messages* are
+    cancel requests and the like. *seed* decides the order in which work completes; without it, work completes in the
+    order in which it was started.
     """
     catalog = catalog_of(registry, steps)
     started = _started(catalog, goals, init or {})
@@ -90,8 +89,7 @@ def _started(catalog: Catalog, goals: Sequence[Goal], init: Mapping[str, object]
     """Return the first entry of a simulated flow."""
     written = {name: Raw(_ANY.encode(value, f"init[{name!r}]")) for name, value in init.items()}
     given = {name: (msgspec.json.decode(value),) for name, value in written.items()}
-    ids = [goal if isinstance(goal, str) else step_of(goal).id for goal in goals]
-    made = plan(catalog, ids, given, "strict", Expressions().matches)
+    made = plan(catalog, goal_ids(goals), given, "strict", Expressions().matches)
     check_given(made)
     return fe.FlowStarted(
         seq=1,

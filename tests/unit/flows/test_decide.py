@@ -1,16 +1,14 @@
 """What follows from each event of a flow, by vectors, in every order of results."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
 import pytest
 
 from resurgam.core import flow_event as fe
 from resurgam.core.entry import Failure
 from resurgam.flows import model as m
 from support.flow_runs import FlowRun, Handler, NotNow
-from support.flow_steps import step
+from support.flow_steps import changed, step, with_input
 
 ORDERS = range(10)
 
@@ -25,14 +23,6 @@ def later(inputs: object) -> object:
 
 def gives(**outputs: object) -> Handler:
     return lambda _: outputs
-
-
-def changed(one: m.Step, **fields: Any) -> m.Step:
-    return msgspec.structs.replace(one, **fields)
-
-
-def with_input(one: m.Step, name: str, attribute: m.Attribute) -> m.Step:
-    return changed(one, attributes={**one.attributes, name: attribute})
 
 
 def expression(script: str) -> m.Expression:

@@ -16,7 +16,7 @@ from resurgam.flows.explain import FlowExplanation, StepExplanation, explain, ex
 from resurgam.flows.planner import Mode, Plan, plan
 from resurgam.flows.state import FlowInput, FlowState
 from support.flow_runs import Equality, FlowRun, Handler, NotNow
-from support.flow_steps import step
+from support.flow_steps import changed, step, with_input
 
 
 def planned(steps: Sequence[m.Step], goals: Sequence[str], mode: Mode = "strict", **given: Any) -> Plan:
@@ -55,14 +55,6 @@ def later(inputs: object) -> object:
 
 def gives(**outputs: object) -> Handler:
     return lambda _: outputs
-
-
-def changed(one: m.Step, **fields: Any) -> m.Step:
-    return msgspec.structs.replace(one, **fields)
-
-
-def with_input(one: m.Step, name: str, attribute: m.Attribute) -> m.Step:
-    return changed(one, attributes={**one.attributes, name: attribute})
 
 
 def optional(**config: Any) -> m.Attribute:
@@ -174,7 +166,7 @@ def test_a_match_that_fails_is_named_while_the_flow_is_paused():
     run = FlowRun([step("P: > d"), step("G: d=! > r")], ["G"], handlers={"P": gives(d=1)})
     run.take(lifecycle.WorkflowPaused())
     finish(run, "P")
-    assert waits(run, "G") == ["the flow to be resumed", "its match fails: the expression is wrong"]
+    assert waits(run, "G") == ["the flow to be resumed", "its failure: match of 'd': the expression is wrong"]
 
 
 def test_a_flow_without_a_plan_says_so():

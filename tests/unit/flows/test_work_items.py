@@ -13,7 +13,7 @@ from resurgam.flows import model as m
 from resurgam.flows.brain import LiveFlow
 from support.flow_runs import Equality, started
 from support.flow_simulation import FlowSimulation, Function
-from support.flow_steps import step
+from support.flow_steps import changed, step, with_input
 
 SEEDS = range(25)
 every_order = pytest.mark.parametrize("seed", SEEDS)
@@ -29,14 +29,6 @@ def later(*_: object) -> object:
 
 def gives(**outputs: object) -> Function:
     return lambda *_: outputs
-
-
-def changed(one: m.Step, **fields: Any) -> m.Step:
-    return msgspec.structs.replace(one, **fields)
-
-
-def with_input(one: m.Step, name: str, attribute: m.Attribute) -> m.Step:
-    return changed(one, attributes={**one.attributes, name: attribute})
 
 
 def each(parallelism: int = 1, *, undo: bool = False, retries: int = 0) -> m.Step:
@@ -296,6 +288,18 @@ def test_results_that_arrive_during_a_pause_are_recorded_and_start_nothing_until
 
 
 @every_order
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_paused_flow_hands_over_no_further_items_until_it_is_resumed(parallelism: int, seed: int) -> None:
+    run = FlowSimulation([each(parallelism)], ["E"], {"v": [["a", "b", "c", "d"]]}, {"E": fails_at()}, seed=seed)
+    run.deliver(events.WorkflowPaused())
+    run.advance()
+    assert len(run.run().called) == parallelism
+    run.deliver(events.WorkflowResumed())
+    assert len(run.run().called) == 4
+    assert run.result == {"r": [{"v": value, "r": value.upper()} for value in "abcd"]}
+
+
+@every_order
 def test_a_pause_holds_back_the_end_and_the_outcome_is_the_same(seed: int) -> None:
     run = FlowSimulation([step("G: > g")], ["G"], functions={"G": gives(g=1)}, seed=seed)
     run.deliver(events.WorkflowPaused())
@@ -461,8 +465,10 @@ def test_a_step_that_cannot_read_or_map_an_attribute_fails_itself(broken: str, s
             goal = changed(goal, predicate=wrong)
     run = FlowSimulation([step("P: > d"), goal], ["G"], functions={"P": gives(d=1)}, seed=seed).run()
     assert run.statuses == {"P": "completed", "G": "failed"}
+    place = {"match": "match of 'd': ", "input": "mapping of 'd': ", "output": "mapping of 'g': "}
     assert run.state.steps["G"].failure is not None
     assert run.state.steps["G"].failure.type == "ExpressionFailed"
+    assert run.state.steps["G"].failure.message.startswith(place.get(broken, "predicate: "))
     assert (run.state.status, run.types[-1]) == ("failed", "flow_deactivated")
 
 

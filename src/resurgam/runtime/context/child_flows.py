@@ -11,6 +11,7 @@ from resurgam.core.codec import Codec, codec_for
 from resurgam.core.errors import DefinitionError
 from resurgam.core.flow_event import FlowRequest, flow_name
 from resurgam.runtime.context.children import Child, ChildOptions, fingerprinted, issue_child
+from resurgam.runtime.definitions.definition import STEP_MARK
 from resurgam.runtime.matching.recorder import Recorder
 
 RESULT: Final[Codec[Any]] = codec_for(dict[str, Any])
@@ -46,7 +47,7 @@ def goal_names(goals: object) -> tuple[str, ...]:
 
 
 def _goal_name(goal: object) -> str:
-    definition = getattr(goal, "__resurgam_step__", goal)
+    definition = getattr(goal, STEP_MARK, goal)
     name = goal if isinstance(goal, str) else getattr(definition, "id", None)
     if not isinstance(name, str) or not name:
         raise DefinitionError(f"ctx.flow: a goal must be a step or the name of one, got {goal!r}")

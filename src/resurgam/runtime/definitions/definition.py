@@ -51,6 +51,9 @@ class ActivityOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ONCE = RetryPolicy(max_attempts=1)
+STEP_MARK: Final = "__resurgam_step__"
+"""The attribute of a function, and of its activity, that says which step of goal flows it is."""
+
 DEFAULT_QUEUE: Final = "default"
 """The queue of a workflow that is started without a queue and has no parent."""
 Matching: TypeAlias = Literal["location", "sequence"]
