@@ -21,9 +21,9 @@ from resurgam.testing.clock import ManualClock
 from resurgam.testing.contract.bench import LEASE
 from resurgam.worker.options import WorkerOptions
 from resurgam.worker.worker import Worker
+from support.dying import Dying
 from support.engines import Engines, of_kind
 from support.flow_worlds import FlowWorld
-from support.submitting import submit_by_commit
 
 Each = Annotated[int, Input(for_each=True)]
 
@@ -296,29 +296,6 @@ async def test_attempts_are_counted_on_where_a_flow_was_imported(engines: Engine
         assert await there.attempts() == [("started", 1), ("not_completed", 1), ("started", 2), ("succeeded", 1)]
 
 
-class Silent:
-    """A store whose calls no longer return once it is *silent*: that of a process which is gone."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.silent = False
-
-    def submit(self, part: r.Commit, done: Callable[[Any], None]) -> None:
-        submit_by_commit(self.commit, part, done)
-
-    def __getattr__(self, verb: str) -> Any:
-        member = getattr(self._store, verb)
-        if not callable(member):
-            return member
-
-        async def call(*args: Any, **options: Any) -> Any:
-            if self.silent:
-                await asyncio.get_running_loop().create_future()
-            return await member(*args, **options)
-
-        return call
-
-
 class Busy:
     """A store in which older work waits whenever a commit would claim something."""
 
@@ -337,12 +314,12 @@ class Busy:
 async def lose_worker(world: Flowing, goal: str) -> None:
     """Have a worker begin a new flow and its first attempt, and end it without a word to the store."""
     before = asyncio.all_tasks()
-    store = Silent(world.store)
+    store = Dying(world.store)
     worker = world.begin_worker(store)
     await world.settle(worker)  # until it knows that it is alone
     await world.start([goal])
     await world.called()
-    store.silent = True
+    store.dead = True
     while left := asyncio.all_tasks() - before:
         for task in left:
             task.cancel()

@@ -12,9 +12,9 @@ from support.submitting import submit_by_commit
 
 
 class Dying:
-    """A store that falls silent at the n-th write of its worker, before it is applied or after."""
+    """A store that falls silent at the n-th write of its worker, before it is applied or after, or when it is *dead*."""
 
-    def __init__(self, store: Store, at: int, *, applied: bool) -> None:
+    def __init__(self, store: Store, at: int | None = None, *, applied: bool = False) -> None:
         self._store = store
         self._at, self._applied = at, applied
         self._writes = 0
