@@ -41,7 +41,8 @@ def register(*, store: str, as_json: bool, sources: tuple[str, ...]) -> None:
 def update(*, store: str, as_json: bool, sources: tuple[str, ...]) -> None:
     """Replace the definitions of registered steps.
 
-    Flows that have started keep the ones they were planned with. SOURCE is a JSON file (one definition, or a list of them), or a module with @step, as shop.py or shop.orders.
+    Flows that have started keep the ones they were planned with. SOURCE is a JSON file (one definition, or a list of
+    them), or a module with @step, as shop.py or shop.orders.
     """
     _change(store, sources, Engine.update_step, ("updated", "is unchanged"), as_json=as_json)
 

@@ -6,6 +6,7 @@ serves the queue of the catalog itself: no worker need run. If another client is
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -36,7 +37,7 @@ from resurgam.store.records import (
     Work,
 )
 
-_TRIES = 10
+_TRIES: Final = 10
 """How often functions are registered anew because other programs change the same steps at the same time."""
 
 

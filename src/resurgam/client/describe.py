@@ -39,9 +39,10 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an execution. *previous* is the execution that this one retries or continues.
 
     *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``),
-    all as plain values; of a flow, the given values, the outputs of the goals, and the first value of each attribute. *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds
-    the execution now; *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the
-    failure of the attempt before.
+    all as plain values; of a flow, the given values, the outputs of the goals, and the first value of each attribute.
+    *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds the execution now;
+    *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the failure of the
+    attempt before.
 
     *uncompensated* are saga steps whose compensation failed or was cut off; each needs `Handle.compensate`.
     """

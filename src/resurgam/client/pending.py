@@ -29,10 +29,10 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     """One item of open work. *text* describes it; *since* is the time of the durable call.
 
     *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``flow``, ``update``, ``operation``,
-    ``race``, ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` on *worker*, ``queued`` until a
-    worker claims it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* expired, ``dead`` if it is a dead
-    letter, ``answered`` if the workflow has not read its result yet. A child has its own status, everything else is
-    ``open``.
+    ``race``, ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` on *worker*,
+    ``queued`` until a worker claims it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* expired,
+    ``dead`` if it is a dead letter, ``answered`` if the workflow has not read its result yet. A child has its own
+    status, everything else is ``open``.
 
     *attempt* is the current or the next one, of *max_attempts* (None: no limit, or not known here). *redeliveries*
     counts how often this attempt was claimed again without a result. *error* is the failure of the attempt before.

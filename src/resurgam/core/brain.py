@@ -2,7 +2,8 @@
 
 The worker finds the `Brain` by the instance's kind and knows nothing else about it: a workflow's coroutine and a fold
 over events are served alike. Both are synchronous and do no I/O, except that `Brain.answer` and `LiveInstance.advance`
-may run user code; a `PreparedBrain` does its I/O in `prepare`. The worker watches these calls, and interrupts one that does not return.
+may run user code; a `PreparedBrain` does its I/O in `prepare`. The worker watches these calls, and interrupts one that
+does not return.
 """
 
 from collections.abc import Collection, Mapping, Sequence

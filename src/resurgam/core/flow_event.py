@@ -1,8 +1,8 @@
 """Events of goal flows and of the catalog of steps.
 
-Work items, and their compensations, are numbered within their flow. An event that answers one carries its number as ``ref``,
-as answers do; any other event about a work item has it as ``item``. ``cause`` is the ``seq`` of the entry that led to an event: the
-result of a step to the start of the next, for instance.
+Work items, and their compensations, are numbered within their flow. An event that answers one carries its number as
+``ref``, as answers do; any other event about a work item has it as ``item``. ``cause`` is the ``seq`` of the entry that
+led to an event: the result of a step to the start of the next, for instance.
 """
 
 from collections.abc import Iterable

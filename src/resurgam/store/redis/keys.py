@@ -34,8 +34,8 @@ STATE_FIELDS: Final = (
 names and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be
 claimed; *claim* is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if
 ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *place* is that in the order of the
-executions of its entity, if they have an index; *quiet* counts the entries of the inbox that woke nobody; *plain* is 1 while the instance is leased and running, and nothing
-about it is unusual.
+executions of its entity, if they have an index; *quiet* counts the entries of the inbox that woke nobody; *plain* is 1
+while the instance is leased and running, and nothing about it is unusual.
 """
 
 ACTIVITY_FIELDS: Final = (
