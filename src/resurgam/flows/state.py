@@ -17,7 +17,7 @@ from resurgam.core.entry import NULL, Event, Failure
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.state import FLOW_ENDS
 from resurgam.flows.planner import Plan
-from resurgam.flows.wiring import stored, wire
+from resurgam.flows.wiring import Wiring, stored, wire
 
 
 class FlowStatus(StrEnum):
@@ -177,7 +177,7 @@ class FlowState:
         given = _decode_input(first.input)
         self.started = first
         self.planned = given.plan != NULL
-        self.wiring = stored(bytes(given.plan)) if self.planned else wire(Plan(goals=given.goals))
+        self._follow(stored(bytes(given.plan)) if self.planned else wire(Plan(goals=given.goals)))
         self.metadata = given.metadata
         self.status = FlowStatus.ACTIVE
         self.ended: Event | None = None  # the entry that decided the outcome
@@ -189,9 +189,6 @@ class FlowState:
         self.result: Raw = NULL
         self.failure: Failure | None = None
         self.last_seq, self.last_at = first.seq, first.at
-        self.steps = {step_id: StepState() for step_id in self.wiring.steps}
-        self.touched = set(self.wiring.steps)
-        """The steps about which something may have to be decided, because a neighbour has started or ended."""
         self.items: dict[int, WorkItem] = {}
         self.compensations: dict[int, int] = {}  # the work item of a compensation, by the number of that
         self.outstanding: dict[int, None] = {}
@@ -200,12 +197,24 @@ class FlowState:
         """Those of them that the flow has not put on a queue yet."""
         self.has_failures = False
         """Whether a step has failed, so that results of it may come that nobody waits for."""
-        self.is_regular = self.wiring.is_regular
-        """Whether every step will run: as the plan says, and as no step was skipped or has failed."""
         self.next_number = 1
         self.attributes: dict[str, list[Provided]] = {
             name: [Provided(value, "", first.at) for value in values] for name, values in given.init.items() if values
         }
+
+    def _follow(self, wiring: Wiring) -> None:
+        """Take the steps of a plan, none of which has started."""
+        self.wiring = wiring
+        self.steps = {step_id: StepState() for step_id in wiring.steps}
+        self.touched = set(wiring.steps)
+        """The steps about which something may have to be decided, because a neighbour has started or ended."""
+        self.is_regular = wiring.is_regular
+        """Whether every step will run: as the plan says, and as no step was skipped or has failed."""
+
+    def take_plan(self, plan: Raw) -> None:
+        """Follow a plan that was made when the flow began."""
+        self.planned = True
+        self._follow(stored(bytes(plan)))
 
     @property
     def plan(self) -> Plan:
@@ -264,10 +273,7 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[FlowState, Any], None]], Ca
 def _activate(state: FlowState, entry: fe.FlowActivated) -> None:
     state.activated = entry.seq
     if entry.plan != NULL:
-        state.wiring, state.planned = stored(bytes(entry.plan)), True
-        state.steps = {step_id: StepState() for step_id in state.wiring.steps}
-        state.touched = set(state.wiring.steps)
-        state.is_regular = state.wiring.is_regular
+        state.take_plan(entry.plan)
 
 
 @_effect(lifecycle.CancelRequested)
