@@ -276,10 +276,11 @@ async def test_a_page_of_a_list_is_full_though_the_catalog_is_left_out(engines: 
     @registry.workflow
     async def early(ctx: Context) -> None: ...
 
-    async with engines.client(registry) as (_, _, engine):
+    async with engines.client(registry) as (_, clock, engine):
         for number in range(3):
             await engine.start(early, id=f"early-{number}")
-        await engine.register_step(DOUBLE)
+            clock.move_to(clock.now() + 1)
+        await engine.register_step(DOUBLE)  # the newest instance is the catalog
         found, cursor = list[str](), None
         while not found or cursor is not None:
             page = await engine.list(limit=1, cursor=cursor)
