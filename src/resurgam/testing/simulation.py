@@ -182,8 +182,9 @@ class Simulation:
         if at is not None:
             self.store = at.store.copy()
         else:
-            first = start_event(workflow, args) if isinstance(workflow, Workflow) else workflow
-            self.store = rebuild_store(log or [first])
+            # The arguments must fit only where there is no log yet.
+            given = log or [start_event(workflow, args) if isinstance(workflow, Workflow) else workflow]
+            self.store = rebuild_store(given)
             self._messages = unsent(self._messages, log)
         self._live_root  # noqa: B018 -- created now, so that tests can observe it from the start
         if isinstance(chooser, Follower):
