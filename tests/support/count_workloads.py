@@ -18,11 +18,14 @@ from typing import NamedTuple, TypeAlias
 from resurgam import Engine, Event
 from resurgam.bench import flows, programs
 from resurgam.core.event import decode_event, encode_event
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.planner import plan
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import SystemClock
 from resurgam.worker import watchdog
 from support import postgres, redis
+from support.flow_steps import step
 
 Counted: TypeAlias = Callable[[], AbstractContextManager[object]]
 
@@ -109,6 +112,21 @@ async def goals(engine: Engine, number: int, counted: Counted) -> None:
         await asyncio.gather(*[flows.run_flow(engine, one) for one in range(number)])
 
 
+async def plans(engine: Engine, number: int, counted: Counted) -> None:
+    """Plan over a catalog of 1,000 steps, in ten layers: each takes what two of the layer before provide."""
+    layers, width = 10, 100
+
+    def takes(layer: int, one: int) -> str:
+        return f"a{layer - 1}.{one} a{layer - 1}.{(one + 1) % width}" if layer else ""
+
+    places = [(layer, one) for layer in range(layers) for one in range(width)]
+    catalog = Catalog(step(f"s{layer}.{one}: {takes(layer, one)} > a{layer}.{one}") for layer, one in places)
+    with counted():
+        for one in range(number):
+            made = plan(catalog, [f"s{layers - 1}.{one}"], {}, "strict", lambda *_: True)
+            assert len(made.steps) == layers * (layers + 1) / 2
+
+
 async def replay(engine: Engine, steps: int, counted: Counted) -> None:
     """Do what a worker does with a history that it reads; a step is two events."""
     written = [encode_event(entry) for entry in await unfinished_history(engine, steps)]
@@ -166,6 +184,7 @@ WORKLOADS = {
     "replay": Workload(replay, "replayed event", (60, 120), 2),
     "W7": Workload(sleepers, "sleeper", (15, 75)),
     "W13": Workload(goals, "step of many flows", (20, 60), flows.STEPS, flows.registry),
+    "plan": Workload(plans, "plan over 1,000 steps", (10, 40)),
     "W1-redis": Workload(sequential, "sequential step on Redis", (60, 120), server=redis.fresh_url),
     "W2-redis": Workload(concurrent, "step of many workflows on Redis", (20, 60), CHAIN, server=redis.fresh_url),
     "W1-postgres": Workload(sequential, "sequential step on Postgres", (60, 120), server=postgres.fresh_url),

@@ -27,6 +27,8 @@ class Profile(msgspec.Struct, frozen=True, gc=False):
     outputs: frozenset[str]
     refuses: frozenset[str]
     """Attributes that must have no value."""
+    gated: bool
+    """Whether an input has a match."""
 
 
 class Catalog:
@@ -142,6 +144,7 @@ def profile_of(step: m.Step) -> Profile:
         needed=tuple(name for name, one in inputs if isinstance(one, m.RequiredConfig) and one.collect != "none"),
         outputs=frozenset(step.outputs),
         refuses=frozenset(name for name, one in inputs if one.collect == "none"),
+        gated=any(isinstance(one, m.RequiredConfig) and one.match is not None for _, one in inputs),
     )
 
 

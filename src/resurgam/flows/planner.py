@@ -126,11 +126,12 @@ def _plan(
         catalog.profile(goal)
     known = {name: values for name, values in given.items() if values}
     demand = _Demand(catalog, wanted, known, mode, match)
-    steps = {step_id: catalog.profile(step_id).step for step_id in demand.included}
+    included = [catalog.profile(step_id) for step_id in demand.included]
+    steps = {profile.step.id: profile.step for profile in included}
     return Plan(
         goals=wanted,
         steps=steps,
-        attributes=_edges(catalog, demand.included, known),
+        attributes=_edges(included, known),
         required=tuple(sorted(demand.required)),
         excluded=demand.excluded(),
         reasons={step_id: demand.reason(step_id) for step_id in demand.included},
@@ -180,16 +181,16 @@ def _given_to_child(step: m.Step) -> Given:
     return sure
 
 
-def _edges(catalog: Catalog, included: Sequence[str], given: Given) -> dict[str, Edge]:
+def _edges(included: Sequence[Profile], given: Given) -> dict[str, Edge]:
     providers: dict[str, list[str]] = {}
     consumers: dict[str, list[str]] = {}
-    for step_id in included:
-        for name in catalog.profile(step_id).outputs:
-            providers.setdefault(name, []).append(step_id)
-    for step_id in included:
-        for name, _ in catalog.profile(step_id).inputs:
+    for profile in included:
+        for name in profile.outputs:
+            providers.setdefault(name, []).append(profile.step.id)
+    for profile in included:
+        for name, _ in profile.inputs:
             if name in given or name in providers:
-                consumers.setdefault(name, []).append(step_id)
+                consumers.setdefault(name, []).append(profile.step.id)
     return {
         name: Edge(tuple(providers.get(name, ())), tuple(consumers.get(name, ())))
         for name in sorted(providers.keys() | consumers.keys())
@@ -251,6 +252,7 @@ class _Demand:
         self._uses: dict[str, set[Use]] = {}
         self._seen: set[str] = set(goals)
         self._expanded: set[str] = set()
+        self._blocked: set[str] = set()
         self.required: set[str] = set()
         pending = [goal for goal in goals if not self._is_satisfied(catalog.profile(goal))]
         while pending:
@@ -258,9 +260,7 @@ class _Demand:
             if step_id not in self._expanded:
                 self._expanded.add(step_id)
                 pending += self._expand(catalog.profile(step_id))
-        self.included: Sequence[str] = sorted(
-            step_id for step_id in self._expanded if not self._blocked_by(catalog.profile(step_id))
-        )
+        self.included: Sequence[str] = sorted(self._expanded - self._blocked)
 
     def reason(self, step_id: str) -> Reason:
         """Return why a step is in the plan."""
@@ -290,9 +290,10 @@ class _Demand:
 
     def _expand(self, profile: Profile) -> Sequence[str]:
         """Return the steps that a demanded step demands in turn, and note what must be given for it."""
-        if self._blocked_by(profile):
+        if profile.refuses and self._blocked_by(profile):
+            self._blocked.add(profile.step.id)
             return ()
-        gate = self._gate(profile)
+        gate = self._gate(profile) if profile.gated else Gate.OPEN
         demanded: list[str] = []
         for name, config in profile.inputs:
             gated = isinstance(config, m.RequiredConfig) and config.match is not None
