@@ -42,6 +42,12 @@ TypeForm: TypeAlias = object
 MAX_PAYLOAD: Final = 2 * 1024 * 1024
 """Default limit, in bytes, for the JSON of one value: a history is read whole on every replay."""
 
+_DEEP: Final = 1000
+"""Bytes from which on a value may be nested so deeply that it matters."""
+
+_MARGIN: Final = 100
+"""Frames by which the stack of who reads a value may be longer than the stack of who has encoded it."""
+
 _HOOKS: dict[type, Callable[[object], object]] = {
     pathlib.PurePath: str,
     ipaddress.IPv4Address: str,
@@ -190,11 +196,27 @@ def tree_of(data: bytes | Raw) -> tuple[object, bool]:
 
 
 def check_size(limit: int, written: Raw, where: str) -> Raw:
-    """Return *written*; raise `PayloadTooLarge` if it has more bytes than *limit*."""
+    """Return *written*; raise `PayloadTooLarge` if it has more bytes than *limit*.
+
+    Also refuse what is nested too deeply to be read where less of the stack is left than here.
+    """
     size = memoryview(written).nbytes
     if size > limit:
         raise PayloadTooLarge(where, size, limit)
+    if size >= _DEEP:
+        try:
+            _read_below(written, _MARGIN)
+        except RecursionError:
+            raise SerializationError(where, "the value is nested too deeply") from None
     return written
+
+
+def _read_below(written: Raw, frames: int) -> None:
+    """Read a value some frames further down the stack."""
+    if frames:
+        _read_below(written, frames - 1)
+    else:
+        _skip(written)
 
 
 def _show(hint: TypeForm) -> str:
@@ -262,6 +284,7 @@ def _read_hook(kind: type, value: object) -> object:
 _read_plain = reader(marked=False, otherwise=_read_hook)
 _read_marked = reader(marked=True, otherwise=_read_hook)
 _encoder = msgspec.json.Encoder(enc_hook=_write_hook)
+_skip = msgspec.json.Decoder(Raw).decode
 
 
 def _tree_of(value: object) -> object:

@@ -522,3 +522,24 @@ def test_a_value_larger_than_the_limit_is_refused():
         check_size(9, written, "signal 'pay'")
 
     assert (caught.value.path, caught.value.size, caught.value.limit) == ("signal 'pay'", 10, 9)
+
+
+def test_what_is_encoded_can_be_read_further_down_the_stack():
+    """Whatever is not refused: else a result is stored that nobody can load."""
+
+    def read(written, frames):
+        return read(written, frames - 1) if frames else codec_for(Any).decode(written, "value")
+
+    refused = set()
+    for depth in range(600, 1000):
+        nested = []
+        for _ in range(depth):
+            nested = [nested]
+        try:
+            written = check_size(10_000, codec_for(Any).encode(nested), "value")
+        except SerializationError as error:
+            assert "nested too deeply" in str(error)
+            refused.add(depth)
+        else:
+            read(written, 50)
+    assert 600 not in refused
