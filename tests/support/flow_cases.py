@@ -79,7 +79,7 @@ def order_of_five(step: StepDecorator, registry: Registry) -> None:
         return [receipt, *items]
 
 
-@case("b", message="step 'b' failed: required input no longer available: a")
+@case("b", message="step 'b' failed: required input no longer available: a (step 'a' failed: no)")
 def failed_provider(step: StepDecorator, registry: Registry) -> None:
     @step(retry=ONCE)
     async def a() -> int:

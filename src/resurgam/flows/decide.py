@@ -23,7 +23,7 @@ from resurgam.flows import model as m
 from resurgam.flows.errors import ExpressionFailed, located
 from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import NOTHING, Judge
-from resurgam.flows.planner import Gate
+from resurgam.flows.planner import Edge, Gate
 from resurgam.flows.state import TRANSITIONS, FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus, number_of
 from resurgam.flows.wiring import StepWiring
 
@@ -225,13 +225,27 @@ class _Decision:
             elif names := self._inputs.unwanted(step_id):
                 self._skip(step_id, HAS_VALUE, names)
             elif self._inputs.gate(step_id) is Gate.OPEN and (names := self._inputs.impossible(step_id)):
-                failure = Failure(type="StepFailed", message=f"{UNAVAILABLE}: {', '.join(names)}")
-                self._append(fe.StepFailed(step=step_id, failure=failure, unsatisfied=tuple(names)))
+                self._append(fe.StepFailed(step=step_id, failure=self._unavailable(names), unsatisfied=tuple(names)))
             else:
                 return False
         except ExpressionFailed as error:
             self._append(fe.StepFailed(step=step_id, failure=_failure(error)))
         return True
+
+    def _unavailable(self, names: Sequence[str]) -> Failure:
+        """Return the failure of a step that cannot get inputs, with that of a step that should have provided one.
+
+        Only once all of those are decided: which one fails first depends on time, and the outcome must not.
+        """
+        state, text = self._state, f"{UNAVAILABLE}: {', '.join(names)}"
+        for name in names:
+            providers = state.plan.attributes.get(name, Edge()).providers if self._inputs.is_final(name) else ()
+            for provider in providers:
+                cause = state.steps[provider].failure
+                if cause is not None:
+                    text = f"{text} (step {provider!r} failed: {cause.message})"
+                    return Failure(type="StepFailed", message=text, cause=cause)
+        return Failure(type="StepFailed", message=text)
 
     def _skip(self, step_id: str, reason: str, names: Sequence[str] = ()) -> None:
         self._append(fe.StepSkipped(step=step_id, reason=reason, unsatisfied=tuple(names)))

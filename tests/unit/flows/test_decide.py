@@ -69,7 +69,10 @@ def test_a_failed_provider_fails_its_consumer_and_the_flow() -> None:
     run = FlowRun([step("P: > d"), step("G: d > r")], ["G"], handlers={"P": fails}).run()
     assert run.statuses == {"P": "failed", "G": "failed"}
     assert run.state.failure is not None
-    assert run.state.failure.message == "step 'G' failed: required input no longer available: d"
+    assert run.state.failure.message == ("step 'G' failed: required input no longer available: d (step 'P' failed: no)")
+    assert run.state.failure.cause is not None
+    assert run.state.failure.cause.cause is not None
+    assert run.state.failure.cause.cause.type == "ValueError"
     assert called(run) == ["P"]
 
 

@@ -240,7 +240,8 @@ def test_a_failed_step_says_how_and_its_consumer_why_nothing_can_come():
     run = FlowRun([step("P: > d"), step("G: d > r")], ["G"], handlers={"P": fails}).run()
     assert because(run, "P") == ["failed", "ValueError: no"]
     assert because(run, "G") == ["failed", "no value of 'd' can come any more: 'P' failed (ValueError: no)"]
-    assert explained(run).because == ("StepFailed: step 'G' failed: required input no longer available: d",)
+    reason = "required input no longer available: d (step 'P' failed: no)"
+    assert explained(run).because == (f"StepFailed: step 'G' failed: {reason}", "ValueError: no")
 
 
 def test_the_last_of_several_attempts_is_counted():
