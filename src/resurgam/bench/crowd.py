@@ -28,8 +28,8 @@ async def crowd(scene: Scene) -> list[Figures]:
         before = await scene.storage.memory()
         copied = await storage.copy_sleepers("w9", idle)
         grown = (await scene.storage.memory() or 0) - (before or 0)
-        # Copies are all of one size and fill their pages alike. In Postgres smaller rows go into the rest of each page at
-        # first, and each such page is logged whole: a store that has grown by itself has used up those rests long ago.
+        # The first rounds after a million copies differ from those that follow: Postgres then logs tens of thousands of
+        # whole pages, and soon none. What a store does in the long run is measured, so one round before it is not counted.
         await _rates(engine, scene)
         beside = await _rates(engine, scene)
     return [
