@@ -1,0 +1,69 @@
+"""The ASGI application: the table of routes over one engine."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from resurgam.engine import Engine
+from resurgam.web import health, openapi, problems
+from resurgam.web.access import Guard, NoKeys
+from resurgam.web.routing import Endpoint, respond
+
+logger = logging.getLogger("resurgam.web")
+
+ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS,)
+"""Every route, in the order of the document."""
+
+
+def app(engine: Engine) -> Starlette:
+    """Return an ASGI application that serves an open engine; mount it in another program, or serve it by itself."""
+    guard: Guard = NoKeys()
+    document = msgspec.json.encode(openapi.document(ENDPOINTS))
+
+    async def describe(request: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    routes = [
+        Route(endpoint.path, _serve(endpoint, engine, guard), methods=[endpoint.method]) for endpoint in ENDPOINTS
+    ]
+    return Starlette(
+        routes=[*routes, Route("/openapi.json", describe)],
+        exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
+    )
+
+
+def _serve(endpoint: Endpoint, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        try:
+            return await respond(endpoint, engine, guard, request)
+        except Exception as error:
+            refusal = problems.problem_of(error)
+            if refusal is None:
+                raise
+            return problems.answer(refusal)
+
+    return serve
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    """Answer what Starlette itself refuses: a path or a method that does not exist."""
+    assert isinstance(error, HTTPException)
+    detail = {
+        404: f"there is nothing at {request.url.path}; /openapi.json lists every route",
+        405: f"{request.method} is not possible at {request.url.path}",
+    }.get(error.status_code, error.detail)
+    code = {404: "no_route", 405: "no_method"}.get(error.status_code, "refused")
+    return problems.answer(problems.Problem(error.status_code, code, detail, dict(error.headers or {})))
+
+
+async def _refuse_unexpected(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    detail = "the server failed to answer; its log says why"
+    return problems.answer(problems.Problem(500, "internal", detail))

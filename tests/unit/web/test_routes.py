@@ -1,0 +1,43 @@
+"""The routes themselves: what is not there, what is refused, and the document."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from resurgam import Engine, Registry
+from resurgam.web import app
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
+    async with Engine("memory://", registry=Registry()) as engine:
+        transport = httpx2.ASGITransport(app=app(engine))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as made:
+            yield made
+
+
+async def test_the_server_is_healthy_if_its_store_answers(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/health")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "healthy"
+
+
+async def test_an_unknown_path_is_a_problem_that_names_it(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/nothing")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["code"] == "no_route"
+    assert "/nothing" in answer.json()["detail"]
+
+
+async def test_an_unknown_query_parameter_is_refused(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/health", params={"deep": "1"})
+    assert answer.status_code == 400
+    assert "deep" in answer.json()["detail"]
+
+
+async def test_the_document_describes_every_route(client: httpx2.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    assert document["openapi"] == "3.1.0"
+    assert "/health" in document["paths"]
