@@ -1,0 +1,84 @@
+"""The programs of examples/web run as a person runs them: in processes of their own, over real sockets."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from resurgam.dev.redis import free_port
+from support.limits import HANGS
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples/web"
+
+
+@contextlib.contextmanager
+def running(example: str, folder: Path):
+    """Run an example in a folder, with its output as text; it is killed at the end if it is still there."""
+    port = free_port()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PORT": str(port)}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", EXAMPLES / example],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        try:
+            yield process, f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+def answered(client: httpx2.Client, method: str, url: str, **options) -> httpx2.Response:
+    """Send a request as soon as the server listens."""
+    begin = time.monotonic()
+    while True:
+        try:
+            return client.request(method, url, **options)
+        except httpx2.ConnectError:
+            assert time.monotonic() - begin < HANGS
+
+
+@pytest.fixture
+def client():
+    with httpx2.Client(trust_env=False, timeout=HANGS) as client:
+        yield client
+
+
+def test_a_person_decides_on_the_approval_page_and_the_workflow_goes_on(tmp_path, client):
+    with running("approval_page.py", tmp_path) as (process, url):
+        address = re.search(r"http://\S+", process.stdout.readline())[0]
+        assert "<button formaction=?buy=yes>" in answered(client, "GET", address).text
+        assert client.post(f"{url}/guessed?buy=yes").status_code == 404
+        assert client.post(f"{address}?buy=yes").text == "Thank you."
+        assert process.stdout.read() == "a piano is bought\n"
+        assert process.wait() == 0
+
+
+def test_the_approval_page_has_thirty_lines():
+    """Those of the page itself and of the workflow: without imports, empty lines and what starts them."""
+    code = (EXAMPLES / "approval_page.py").read_text().partition("\nPORT")[2].partition("if __name__")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+
+
+def test_the_shop_has_its_own_routes_and_those_of_the_engine(tmp_path, client):
+    with running("shop.py", tmp_path) as (process, url):
+        large = {"id": "o-1", "cents": 490_000}
+        assert answered(client, "POST", f"{url}/orders", json=large).json() == {"id": "o-1"}
+        assert client.post(f"{url}/orders", json=large).status_code == 202
+        assert client.post(f"{url}/orders", json={"id": "o-1", "cents": 0}).status_code == 422
+        assert client.get(f"{url}/orders/o-1").json()["status"] == "running"
+        assert client.get(f"{url}/orders/o-2").status_code == 404
+        assert client.get(f"{url}/resurgam/health").json()["status"] == "healthy"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANGS) in (0, -signal.SIGTERM), process.stdout.read()
