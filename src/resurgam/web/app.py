@@ -13,7 +13,9 @@ from starlette.routing import Route
 
 from resurgam.engine import Engine
 from resurgam.web import health, openapi, problems
-from resurgam.web.access import Guard, NoKeys
+from resurgam.web.access import Guard, KeyGuard, NoKeys
+from resurgam.web.drain import Drain
+from resurgam.web.keys import Keys
 from resurgam.web.routing import Endpoint, respond
 
 logger = logging.getLogger("resurgam.web")
@@ -22,9 +24,13 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS,)
 """Every route, in the order of the document."""
 
 
-def app(engine: Engine) -> Starlette:
-    """Return an ASGI application that serves an open engine; mount it in another program, or serve it by itself."""
-    guard: Guard = NoKeys()
+def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = ()) -> Starlette:
+    """Return an ASGI application that serves an open engine; mount it in another program, or serve it by itself.
+
+    Callers need an API key unless *keys* is False. Then only requests to localhost and to *hosts* are answered, and
+    none of pages of other sites: use it on loopback, or behind access control of your own.
+    """
+    guard: Guard = KeyGuard(Keys(engine.store.values)) if keys else NoKeys(hosts)
     document = msgspec.json.encode(openapi.document(ENDPOINTS))
 
     async def describe(request: Request) -> Response:
@@ -33,10 +39,12 @@ def app(engine: Engine) -> Starlette:
     routes = [
         Route(endpoint.path, _serve(endpoint, engine, guard), methods=[endpoint.method]) for endpoint in ENDPOINTS
     ]
-    return Starlette(
+    made = Starlette(
         routes=[*routes, Route("/openapi.json", describe)],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
+    made.state.drain = Drain()
+    return made
 
 
 def _serve(endpoint: Endpoint, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:

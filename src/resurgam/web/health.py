@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from resurgam.web.access import Role
+from resurgam.web.drain import drain_of
+from resurgam.web.problems import Problem
 from resurgam.web.routing import Call, Endpoint, Reply
 from resurgam.web.version import VERSION
 
@@ -19,7 +20,9 @@ class Health(msgspec.Struct, frozen=True):
 
 
 async def health(call: Call[None, None]) -> Reply:
-    """Ask the store for its counts: a store that cannot answer makes the server unhealthy."""
+    """Ask the store for its counts: a store that cannot answer makes the server unhealthy, and so does its end."""
+    if drain_of(call.request).begun:
+        raise Problem(503, "draining", "the server is about to stop", {"Retry-After": "1"})
     stats = await call.engine.store.inspector.stats()
     details = {"instances": stats.instances}
     return Reply(Health("resurgam", "healthy", VERSION, details))
@@ -30,7 +33,7 @@ ENDPOINTS = (
         method="GET",
         path="/health",
         handle=health,
-        role=Role.READ,
+        role=None,
         summary="Tell whether the server and its store work.",
         answers={200: Health},
         refusals=(503,),

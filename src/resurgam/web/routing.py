@@ -50,13 +50,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One row. *answers* are the types of successful answers by status; None: without a body.
 
     *body* and *query* are msgspec types of what is asked. *refusals* are the statuses of refusals beside 400, 401, 403
-    and 500, which every row may have. *raw*: the handler reads the body itself.
+    and 500, which every row may have. *role* None: anybody may ask. *raw*: the handler reads the body itself.
     """
 
     method: str
     path: str
     handle: Handler
-    role: Role
+    role: Role | None
     summary: str
     answers: Mapping[int, Any]
     body: Any = None
@@ -69,7 +69,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 async def respond(endpoint: Endpoint, engine: Engine, guard: Guard, request: Request) -> Response:
     """Check a request, decode it, let the handler answer it, and encode the answer; a `Problem` is raised."""
-    await guard.check(request, endpoint.role)
+    if endpoint.role is not None:
+        await guard.check(request, endpoint.role)
     body = None if endpoint.raw else await read_body(endpoint, request)
     reply = await endpoint.handle(Call(engine, request, decode_query(endpoint.query, request), body))
     if isinstance(reply, Response):

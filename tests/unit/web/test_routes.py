@@ -12,8 +12,8 @@ from resurgam.web import app
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
     async with Engine("memory://", registry=Registry()) as engine:
-        transport = httpx2.ASGITransport(app=app(engine))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as made:
+        transport = httpx2.ASGITransport(app=app(engine, keys=False))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as made:
             yield made
 
 
