@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, over
 from resurgam.client.access import Access, check_text
 from resurgam.client.client import Client, IfExists, SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
-from resurgam.client.listing import query_of
+from resurgam.client.listing import Kind, query_of
 from resurgam.client.subscription import Subscription
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
@@ -29,7 +29,7 @@ from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store
-from resurgam.store.records import Arrival, EndedQuery, Page
+from resurgam.store.records import Arrival, EndedQuery, LiveWorker, Page
 from resurgam.store.secret import secret_of
 from resurgam.worker.options import WorkerOptions
 from resurgam.worker.process_main import check_not_imported
@@ -498,6 +498,7 @@ class Engine:
         self,
         *,
         status: Status | str | None = None,
+        kind: Kind | None = None,
         name: str | None = None,
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
@@ -510,13 +511,14 @@ class Engine:
     ) -> Page:
         """Return a page of executions, newest first; pass its ``cursor`` to get the next page.
 
-        *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that
+        *kind* is ``"workflow"`` or ``"flow"``; by default both are listed. *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that
         failed the run, as in ``"ValueError"``; a failed activity or child counts by its own cause. *since* (inclusive)
         and *until* (exclusive) bound the time of creation. With *newest_only* each id is listed once, with its newest
         execution.
         """
         query = query_of(
             status=status,
+            kind=kind,
             name=name,
             tags=tags,
             parent=parent,
@@ -528,6 +530,10 @@ class Engine:
             cursor=cursor,
         )
         return await self._client().list(query)
+
+    async def workers(self) -> builtins.list[LiveWorker]:
+        """Return the workers that serve the store, whichever process they run in, in the order in which they started."""
+        return await self._client().workers()
 
     async def purge(self, *, before: datetime, status: Status | str | None = None, name: str | None = None) -> int:
         """Remove runs that closed before a moment, and return how many; each attempt of a run counts.

@@ -481,6 +481,7 @@ class SyncEngine:
     resolve = _sync_engine_verb(Engine.resolve)
     reject = _sync_engine_verb(Engine.reject)
     list = _sync_engine_verb(Engine.list)
+    workers = _sync_engine_verb(Engine.workers)
     plan = _sync_engine_verb(Engine.plan)
     register_step = _sync_engine_verb(Engine.register_step)
     update_step = _sync_engine_verb(Engine.update_step)

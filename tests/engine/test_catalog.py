@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from resurgam.client.listing import Kind
 from resurgam.core import flow_event as fe
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound, StoreError
 from resurgam.engine import Engine
@@ -268,6 +269,32 @@ async def test_a_client_puts_its_functions_into_the_catalog_that_follows_a_termi
         flow = await env.engine.start_flow(["order"], {"order_id": "o-2"})
         assert (await env.finish(flow.result()))["customer"] == "customer of o-2"
         assert {"order", "price", "shipment"} == {step.id for step in await env.engine.steps()}
+
+
+async def test_workflows_and_flows_are_listed_together_or_apart(engines: Engines) -> None:
+    """The description of each says which of them it is."""
+    registry = Registry()
+
+    @registry.workflow
+    async def one(ctx: Context) -> None: ...
+
+    async with engines.client(registry) as (_, clock, engine):
+        await engine.register_step(DOUBLE)
+        for number in range(2):
+            await engine.start(one, id=f"w-{number}", tags={"number": str(number)})
+            await engine.start_flow(["double"], {"n": number}, id=f"f-{number}", tags={"number": str(number)})
+            clock.move_to(clock.now() + 1)
+
+        async def listed(kind: Kind | None = None, **filters: Any) -> set[str]:
+            return {found.entity_id for found in (await engine.list(kind=kind, **filters)).instances}
+
+        assert await listed() == {"w-0", "w-1", "f-0", "f-1"}
+        assert await listed("workflow") == {"w-0", "w-1"}
+        assert await listed("flow") == {"f-0", "f-1"}
+        assert await listed("flow", tags={"number": "1"}) == {"f-1"}
+        newest = await engine.list(kind="flow", limit=1)
+        assert await listed("flow", cursor=newest.cursor) == {"f-0"}
+        assert [(await engine.handle(name).describe()).kind for name in ("w-0", "f-0")] == ["workflow", "flow"]
 
 
 async def test_a_page_of_a_list_is_full_though_the_catalog_is_left_out(engines: Engines) -> None:

@@ -29,6 +29,18 @@ class LockedError(Exception):
         self.lock = threading.Lock()
 
 
+async def test_the_live_workers_of_a_store_are_known_to_every_engine_on_it(engines: Engines) -> None:
+    """Each with its queues and slots, also to an engine without a worker; one that has stopped is gone."""
+    async with engines.client(Registry()) as (store, clock, client):
+        assert await client.workers() == []
+        async with engines.serve(store, clock, Registry(), queues=["small"], max_activities=3) as env:
+            await env.settle()
+            [found] = await client.workers()
+            assert (found.queues, found.slots, found.slots_in_use) == (("small",), 3, 0)
+            assert await env.engine.workers() == [found]
+        assert await client.workers() == []
+
+
 async def test_two_workers_share_the_work(engines: Engines) -> None:
     """Activities that wait for each other are run by both, where neither could run more than one."""
     registry = Registry()

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from resurgam import Context, Engine, Registry, RetryPolicy
 from resurgam.cli import output
 from resurgam.cli.main import main
+from resurgam.flows import ScriptStep
 from resurgam.runtime.system import SystemClock
 
 LONG = "orders/" + "0123456789" * 20
@@ -91,11 +92,31 @@ def test_one_long_id_does_not_widen_the_others(url):
     assert LONG in listed()
 
 
+def test_kinds_are_shown_once_a_page_has_a_flow(url):
+    assert "KIND" not in ok()
+
+    async def start() -> None:
+        async with Engine(url, registry=Registry(), worker=False) as engine:
+            await engine.register_step(ScriptStep("one", "return {x = 1}", outputs={"x": int}))
+            await engine.start_flow(["one"], id="f-1")
+
+    asyncio.run(start())
+    heading, *rows = [line.split() for line in ok().splitlines()]
+    assert heading[:3] == ["ID", "KIND", "NAME"]
+    assert [row[1:3] for row in rows] == [["flow", "one"]] + [
+        ["workflow", name] for name in ("greet", "look_up", "greet")
+    ]
+    assert listed("--kind", "flow") == ["f-1"]
+    assert listed("--kind", "workflow") == [LONG, "l-1", "g-1"]
+
+
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_rows_fit_the_terminal(url, width):
     page = json.loads(ok("--json"))["instances"]
     rows = [[one["entity_id"], one["name"], "failed (LookupError)", "default", *["2026-01-01 00:00:00Z"] * 2, "shop=b"] for one in page]  # fmt: skip
-    headings, fitted = output._fitted([[output.cut_middle(cell, 40) for cell in row] for row in rows], width)
+    headings, fitted = output._fitted(
+        output._LIST, [[output.cut_middle(cell, 40) for cell in row] for row in rows], width
+    )
 
     for row in fitted:
         assert sum(max(map(len, column)) + 2 for column in zip(headings, *fitted, strict=True)) - 2 <= width

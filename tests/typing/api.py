@@ -27,7 +27,7 @@ from resurgam import (
     workflow,
 )
 from resurgam.client.pending import PendingWork
-from resurgam.store.records import Arrival, Page
+from resurgam.store.records import Arrival, LiveWorker, Page
 from resurgam.testing import Environment, crash_everywhere, replay
 
 
@@ -192,6 +192,8 @@ async def running() -> None:
             assert_type(message, Any)
         assert_type((await engine.list(parent="o-1")).cursor, str | None)
         assert_type(await engine.list(failure="ValueError", newest_only=True), Page)
+        assert_type(await engine.workers(), list[LiveWorker])
+        await engine.list(kind="catalog")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         await engine.list(since="2h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         await handle.signal("approve", True)
         assert_type(await handle.query("total", 1, timeout=5), Any)
@@ -264,7 +266,8 @@ def waiting() -> None:
         assert_type(handle.resume(), None)
         assert_type(handle.begin(), None)
         assert_type(engine.handle("o-1").result(), Any)
-        assert_type(engine.list(status="running", limit=3).cursor, str | None)
+        assert_type(engine.list(status="running", kind="flow", limit=3).cursor, str | None)
+        assert_type(engine.workers(), list[LiveWorker])
         engine.list(limit="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         assert_type(engine.export("o-1"), list[str])
         assert_type(engine.import_([""]), list[Arrival])

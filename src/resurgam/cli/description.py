@@ -10,6 +10,7 @@ from resurgam.cli import output
 from resurgam.client.describe import Description
 from resurgam.client.pending import PendingWork
 from resurgam.core.errors import RemoteError, describe
+from resurgam.core.lifecycle import WORKFLOW
 
 _LONGEST: Final = 400
 """How many characters of a value are shown; ``--json`` has all of it."""
@@ -67,6 +68,7 @@ def error_document(error: BaseException | str | None) -> object:
 
 def _rows(found: Description) -> Iterator[Row]:
     yield "id", found.entity_id
+    yield "kind", "" if found.kind == WORKFLOW else found.kind
     yield "name", found.name
     yield "status", found.status
     yield "queue", found.queue

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from datetime import datetime
+from typing import get_args
 
 import click
 
@@ -18,6 +19,7 @@ from resurgam.cli.arguments import (
     tags_option,
     with_store,
 )
+from resurgam.client.listing import Kind
 from resurgam.core.event import Event
 from resurgam.store.records import Page
 
@@ -27,6 +29,7 @@ from resurgam.store.records import Page
     epilog=example("resurgam list --status failed --failure ValueError --since 2h --store sqlite:///shop.db"),
 )
 @click.option("--status", type=click.Choice([status.value for status in Status]), help="Only workflows in this status.")
+@click.option("--kind", type=click.Choice(get_args(Kind)), help="Only workflows, or only goal flows.")
 @click.option("--name", callback=check_text, help="Only runs of this workflow.")
 @tags_option
 @click.option("--parent", metavar="ID", callback=check_text, help="Only the children of this workflow.")
@@ -48,6 +51,7 @@ def list_(  # noqa: PLR0913 -- each is an option of the command line
     store: str,
     as_json: bool,
     status: str | None,
+    kind: Kind | None,
     name: str | None,
     tags: dict[str, str],
     parent: str | None,
@@ -67,6 +71,7 @@ def list_(  # noqa: PLR0913 -- each is an option of the command line
     def page(engine: Engine) -> Awaitable[Page]:
         return engine.list(
             status=status,
+            kind=kind,
             name=name,
             tags=tags,
             parent=parent,

@@ -13,6 +13,7 @@ import msgspec
 from resurgam.cli.text import one_line
 from resurgam.client.describe import ParentCall
 from resurgam.core.event import Parent
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
@@ -54,21 +55,25 @@ def page(found: Page, *, as_json: bool) -> None:
     if as_json:
         document({"instances": [_instance(i) for i in found.instances], "cursor": found.cursor})
         return
-    rows = [[cut_middle(one_line(cell), width) for cell, width in _cells(i)] for i in found.instances]
+    # The kind of each row is shown once the page has more than workflows.
+    kinds = any(instance.kind != WORKFLOW for instance in found.instances)
+    headings = (_LIST[0], "KIND", *_LIST[1:]) if kinds else _LIST
+    rows = [[cut_middle(one_line(cell), width) for cell, width in _cells(i, kinds=kinds)] for i in found.instances]
     if sys.stdout.isatty():
-        table(*_fitted(rows, shutil.get_terminal_size().columns))
+        table(*_fitted(headings, rows, shutil.get_terminal_size().columns))
     else:
-        table(_LIST, rows)
+        table(headings, rows)
     if found.cursor is not None:
         click.echo(f"there are more: --cursor {found.cursor}")
 
 
-def _cells(instance: Instance) -> list[tuple[str, int]]:
+def _cells(instance: Instance, *, kinds: bool) -> list[tuple[str, int]]:
     """Return the cells of a row with their maximum widths, so that one long id does not widen every row."""
     status = f"{instance.status} ({instance.failure})" if instance.failure else str(instance.status)
     times = [(time_text(instance.created_at), 20), (time_text(instance.closed_at), 20)]
     return [
         (instance.entity_id, 40),
+        *([(instance.kind, 20)] if kinds else []),
         (instance.name, 30),
         (status, 40),
         (instance.queue, 20),
@@ -77,11 +82,11 @@ def _cells(instance: Instance) -> list[tuple[str, int]]:
     ]
 
 
-def _fitted(rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+def _fitted(headings: Sequence[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows that fit a terminal: without the least important columns, and with shorter ids."""
-    columns = [[heading, *(row[number] for row in rows)] for number, heading in enumerate(_LIST)]
+    columns = [[heading, *(row[number] for row in rows)] for number, heading in enumerate(headings)]
     shown = [column for column in columns if rows and any(column[1:])] or columns
-    for heading in ("CLOSED", "QUEUE", "TAGS"):
+    for heading in ("CLOSED", "QUEUE", "KIND", "TAGS"):
         if _room(shown, width) < 0:
             shown = [column for column in shown if column[0] != heading]
     widest = max(map(len, shown[0]))

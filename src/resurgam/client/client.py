@@ -21,7 +21,19 @@ from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, new_ids, python
 from resurgam.store import export
-from resurgam.store.records import Adoption, Arrival, Copy, Created, Creation, EndedQuery, Exists, Instance, Page, Query
+from resurgam.store.records import (
+    Adoption,
+    Arrival,
+    Copy,
+    Created,
+    Creation,
+    EndedQuery,
+    Exists,
+    Instance,
+    LiveWorker,
+    Page,
+    Query,
+)
 from resurgam.store.retention import Purge
 
 if TYPE_CHECKING:
@@ -228,6 +240,10 @@ class Client:
             return replace(page, instances=shown)
         rest = await self.list(replace(query, cursor=page.cursor, limit=short))
         return replace(rest, instances=shown + rest.instances)
+
+    async def workers(self) -> builtins.list[LiveWorker]:
+        """Return the live workers, in the order in which they started."""
+        return [*await self._store.workers.list()]
 
     async def purge(self, query: EndedQuery) -> int:
         """Remove closed executions that no other execution needs; return how many."""

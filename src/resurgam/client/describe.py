@@ -21,8 +21,8 @@ from resurgam.store.protocol import Store
 from resurgam.store.records import ExecutionRef, Instance, OpenWork
 
 _AS_STORED: Final = (
-    *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "queue", "status"),
-    *("deactivated", "tags"),
+    *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "kind", "name", "queue"),
+    *("status", "deactivated", "tags"),
 )
 
 
@@ -37,6 +37,8 @@ class ParentCall(msgspec.Struct, frozen=True, kw_only=True):
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an execution. *previous* is the execution that this one retries or continues.
+
+    *kind* is ``"workflow"``, or ``"flow"`` for a goal flow.
 
     *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``),
     all as plain values; of a flow, the given values, the outputs of the goals, and the first value of each attribute.
@@ -53,6 +55,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     tree_id: str
     generation: int
     attempt: int
+    kind: str
     name: str
     queue: str
     status: Status

@@ -3,17 +3,21 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict, Unpack
+from typing import Final, Literal, TypedDict, Unpack, get_args
 
 from resurgam.client.access import check_text
 from resurgam.core.state import Status
 from resurgam.store.records import Query
+
+Kind = Literal["workflow", "flow"]
+_KINDS: Final = get_args(Kind)
 
 
 class Filters(TypedDict, total=False):
     """The options of `Engine.list`."""
 
     status: Status | str | None
+    kind: Kind | None
     name: str | None
     tags: Mapping[str, str] | None
     parent: str | None
@@ -28,6 +32,7 @@ class Filters(TypedDict, total=False):
 def query_of(**filters: Unpack[Filters]) -> Query:
     """Return the query for these filters; refuse a filter that cannot match anything."""
     status, tags, cursor = filters.get("status"), filters.get("tags"), filters.get("cursor")
+    kind = filters.get("kind")
     limit, failure = filters.get("limit", 100), filters.get("failure")
     for what in ("name", "parent", "failure"):
         if (given := filters.get(what)) is not None:
@@ -39,12 +44,15 @@ def query_of(**filters: Unpack[Filters]) -> Query:
         raise ValueError(f"limit must be a whole number, at least 1, got {limit!r}")
     if status is not None and status not in tuple(Status):
         raise ValueError(f"status must be one of {', '.join(Status)}, got {status!r}")
+    if kind is not None and kind not in _KINDS:
+        raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
     if tags is not None and not isinstance(tags, Mapping):
         raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
     if cursor is not None and not re.fullmatch(r"\d{15}-.+", cursor):
         raise ValueError(f"cursor must be the cursor of the page before, got {cursor!r}")
     return Query(
         status=None if status is None else Status(status),
+        kind=kind,
         name=filters.get("name"),
         tags=dict(tags or {}),
         parent=filters.get("parent"),
