@@ -991,6 +991,19 @@ class FeedSkipsOne(MemoryFeed):
         return msgspec.structs.replace(page, cursor=str(int(page.cursor) + 1))
 
 
+@breaks("test_a_reader_that_goes_on_after_any_event_of_a_page_misses_and_repeats_nothing")
+class FeedNamesOnlyEndsOfPages(MemoryFeed):
+    async def read(self, query):
+        page = await super().read(query)
+        return msgspec.structs.replace(page, cursors=(page.cursor,) * len(page.entries))
+
+
+@breaks("test_a_reader_up_to_a_cursor_gets_what_is_not_after_it")
+class FeedReadsPastItsEnd(MemoryFeed):
+    async def read(self, query):
+        return await super().read(msgspec.structs.replace(query, until=""))
+
+
 @breaks("test_a_purge_takes_events_out_of_the_feed_and_leaves_cursors_valid")
 class PositionsUsedTwice(Table):
     def remove(self, row):

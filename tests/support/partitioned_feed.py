@@ -1,12 +1,12 @@
 """A memory store whose feed has two partitions: the order of events of different entities depends on how it is read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from resurgam.core.clock import Clock
 from resurgam.core.identity import route_of
 from resurgam.store import records as r
-from resurgam.store.memory.feed import MemoryFeed
+from resurgam.store.memory.feed import MemoryFeed, page_of
 from resurgam.store.memory.store import MemoryStore
 
 PARTITIONS: Final = 2
@@ -23,20 +23,27 @@ class PartitionedFeed(MemoryFeed):
         """Return events after a cursor."""
         self._refresh()
         positions = positions_of(query.after)
-        entries: list[r.FeedEntry] = []
+        ends = positions_of(query.until) if query.until else [self._table.last_position] * PARTITIONS
+        found: list[tuple[r.FeedEntry, str]] = []
         more = False
         for partition, after in enumerate(positions):
-            room = (query.limit + 1) // PARTITIONS if partition == 0 else query.limit - len(entries)
-            for position, execution_id, seq in self._table.logged_after(after):
-                entry = self.find(execution_id, seq)
-                if entry is not None and partition_of(entry.entity_id) == partition and query.fits(entry):
-                    if room == 0:
-                        more = True
-                        break
-                    entries.append(entry)
-                    room -= 1
+            room = (query.limit + 1) // PARTITIONS if partition == 0 else query.limit - len(found)
+            for position, entry in self._entries(query, partition, after, ends[partition]):
+                if room == 0:
+                    more = True
+                    break
                 positions[partition] = position
-        return r.FeedPage(entries=tuple(entries), cursor=_cursor_of(positions), more=more)
+                found.append((entry, _cursor_of(positions)))
+                room -= 1
+            else:
+                positions[partition] = max(after, ends[partition])
+        return page_of(found, _cursor_of(positions), more=more)
+
+    def _entries(self, query: r.FeedQuery, partition: int, after: int, end: int) -> Iterator[tuple[int, r.FeedEntry]]:
+        for position, execution_id, seq in self._table.logged_after(after):
+            entry = self.find(execution_id, seq) if position <= end else None
+            if entry is not None and partition_of(entry.entity_id) == partition and query.fits(entry):
+                yield position, entry
 
 
 class PartitionedFeedStore(MemoryStore):

@@ -30,7 +30,8 @@
     ├── RetryAfter              raised by an activity: retry after this delay
     ├── CorruptHistory          the events of a history contradict each other
     └── StoreError              the store is unavailable or refused the call
-        └── WriteRejected       the store can never accept this write
+        ├── WriteRejected       the store can never accept this write
+        └── BadCursor           the cursor is not one that this store returned
 
     BaseException               control flow: workflow code must not catch these
     ├── Evicted                 the coroutine is being discarded; its further actions have no effect
@@ -329,6 +330,10 @@ class WriteRejected(StoreError):
     Retrying does not help. A workflow whose commit is rejected becomes a dead letter, and ``handle.retry()`` releases
     it.
     """
+
+
+class BadCursor(StoreError):
+    """The cursor is not one that the feed of this store returned."""
 
 
 class Evicted(BaseException):

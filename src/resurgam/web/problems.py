@@ -38,6 +38,7 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     errors.SerializationError: (400, "bad_value"),
     errors.DefinitionError: (400, "bad_definition"),
     errors.UpdateRejected: (422, "update_rejected"),
+    errors.BadCursor: (400, "bad_cursor"),
     errors.StoreError: (503, "store_unavailable"),
     TypeError: (400, "bad_request"),
     ValueError: (400, "bad_request"),

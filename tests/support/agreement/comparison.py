@@ -229,6 +229,7 @@ async def _read_feed(store: Store, query: r.FeedQuery) -> tuple[dict[str, list[r
     more = True
     while more:
         page = await store.feed.read(query)
+        assert len(page.cursors) == len(page.entries)
         for entry in page.entries:
             found[entry.entity_id].append(entry)
         query, more = replace(query, after=page.cursor), page.more

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import BadCursor
 from resurgam.store import records as r
 from resurgam.store.postgres.inspector import Reads
 
@@ -44,15 +44,25 @@ class PostgresFeed:
         last = (last_key, last_position) if passed else (0, 0)
         # One event more than the window was read, to know whether there is more.
         end = (last_key, last_position - 1) if passed > window else max((bound, 0), last)
+        if query.until:
+            end, last = min(end, position_of(query.until)), min(last, position_of(query.until))
         page = [one for one in found if _place_of(one) <= end]
-        if len(page) == query.limit:
+        if len(page) == query.limit and _place_of(page[-1]) < last:
             end = _place_of(page[-1])
-        cursor = "{}-{}".format(*max(after, end))
-        return r.FeedPage(entries=tuple(map(_entry_of, page)), cursor=cursor, more=end < last)
+        return r.FeedPage(
+            entries=tuple(map(_entry_of, page)),
+            cursors=tuple(_cursor_of(_place_of(one)) for one in page),
+            cursor=_cursor_of(max(after, end)),
+            more=end < last,
+        )
 
 
 def _place_of(row: Any) -> tuple[int, int]:
     return row[0], row[1]
+
+
+def _cursor_of(place: tuple[int, int]) -> str:
+    return "{}-{}".format(*place)
 
 
 def position_of(cursor: str) -> tuple[int, int]:
@@ -61,7 +71,7 @@ def position_of(cursor: str) -> tuple[int, int]:
         return 0, 0
     found = _CURSOR.fullmatch(cursor)
     if found is None:
-        raise StoreError(f"cursor must be one that a feed of this store returned, got {cursor!r}")
+        raise BadCursor(f"cursor must be one that a feed of this store returned, got {cursor!r}")
     return int(found[1]), int(found[2])
 
 

@@ -8,12 +8,15 @@ from resurgam.store.records.instance import Record
 class FeedQuery(Record, frozen=True):
     """Which events of the feed to read: at most *limit* after the cursor *after*, or from the beginning.
 
-    *entity_id*: only those of one entity. *types*: only those of these types, as they are stored.
+    *entity_id*: only those of one entity. *types*: only those of these types, as they are stored. *until*: only those
+    that are not after this cursor. Once there is no more of them, the cursor of the page is *until*, unless *after* is
+    ahead of it.
     """
 
     after: str = ""
     entity_id: str | None = None
     types: tuple[str, ...] = ()
+    until: str = ""
     limit: int = 100
 
     def __post_init__(self) -> None:
@@ -40,9 +43,11 @@ class FeedEntry(Record, frozen=True):
 class FeedPage(Record, frozen=True):
     """Some events of the feed. The next page begins after *cursor*, which moves on though no event fits the query.
 
+    *cursors*: for each event, the cursor of a reader that has come to it and goes on with the next one of this page.
     *more*: there are events after the cursor by now, which may fit or not.
     """
 
     entries: tuple[FeedEntry, ...]
+    cursors: tuple[str, ...]
     cursor: str
     more: bool

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Raw
 
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import BadCursor
 from resurgam.store import records as r
 from resurgam.store.redis.link import Link
 
@@ -41,7 +41,7 @@ class Cursor(NamedTuple):
             turn, *positions = text.split(".")
             if len(positions) == partitions and int(turn) < partitions:
                 return cls(int(turn), tuple(int(position, 16) for position in positions))
-        raise StoreError(f"cursor must be one that a feed of this store returned, got {text!r}")
+        raise BadCursor(f"cursor must be one that a feed of this store returned, got {text!r}")
 
     def __str__(self) -> str:
         """Return the cursor as text."""
@@ -61,47 +61,85 @@ class RedisFeed:
     async def read(self, query: r.FeedQuery) -> r.FeedPage:
         """Return events after a cursor."""
         cursor = Cursor.parse(query.after, self._link.partitions)
+        until = Cursor.parse(query.until, self._link.partitions) if query.until else None
         if query.entity_id is not None:
-            return await self._read_entity(query, cursor, self._link.partition_of(query.entity_id))
+            return await self._read_entity(query, cursor, until)
         partitions = self._link.partitions
         share = min(query.limit, max(_SHARE, 2 * query.limit // partitions))
         order = [(cursor.turn + number) % partitions for number in range(partitions)]
-        found = await asyncio.gather(*(self._ask(query, cursor, partition, share) for partition in order))
-        positions, more = list(cursor.positions), False
-        entries: list[r.FeedEntry] = []
+        found = await asyncio.gather(*(self._ask(query, cursor, until, partition, share) for partition in order))
+        reader = _Reader(cursor._replace(turn=(cursor.turn + 1) % partitions), until)
         for partition, page in zip(order, found, strict=True):
-            kept = page.entries[: query.limit - len(entries)]
-            entries += [entry for _, entry in kept]
-            if len(kept) == len(page.entries):
-                positions[partition] = page.position
-            elif kept:
-                positions[partition] = kept[-1][0]
-            more = more or positions[partition] < page.newest
-        return _page(entries, Cursor((cursor.turn + 1) % partitions, tuple(positions)), more=more)
+            reader.take(partition, page, query.limit)
+        return reader.page()
 
-    async def _read_entity(self, query: r.FeedQuery, cursor: Cursor, partition: int) -> r.FeedPage:
+    async def _read_entity(self, query: r.FeedQuery, cursor: Cursor, until: Cursor | None) -> r.FeedPage:
         """Return events of one entity, which are all in one partition; the cursor passes over the others."""
+        assert query.entity_id is not None
+        partition = self._link.partition_of(query.entity_id)
         page, newest = await asyncio.gather(
-            self._ask(query, cursor, partition, query.limit), newest_positions(self._link)
+            self._ask(query, cursor, until, partition, query.limit), newest_positions(self._link)
         )
-        positions = list(newest)
-        positions[partition] = page.position
-        entries = [entry for _, entry in page.entries]
-        return _page(entries, Cursor(cursor.turn, tuple(positions)), more=page.position < page.newest)
+        ends = [_end(cursor, until, number, position) for number, position in enumerate(newest)]
+        ends[partition] = cursor.positions[partition]
+        reader = _Reader(Cursor(cursor.turn, tuple(ends)), until)
+        reader.take(partition, page, query.limit)
+        return reader.page()
 
-    async def _ask(self, query: r.FeedQuery, cursor: Cursor, partition: int, limit: int) -> "_Page":
-        after = cursor.positions[partition]
-        part = [after, limit, max(_WINDOW, limit), query.entity_id, query.types]
+    async def _ask(
+        self, query: r.FeedQuery, cursor: Cursor, until: Cursor | None, partition: int, limit: int
+    ) -> "_Page":
+        part = [cursor.positions[partition], limit, max(_WINDOW, limit), query.entity_id, query.types]
         position, newest, *rows = await self._link.ask(partition, "read_feed", part)
-        return _Page([(row[0], _entry_of(*row)) for row in rows], position, newest)
+        end = _end(cursor, until, partition, newest)
+        return _Page([(row[0], _entry_of(*row)) for row in rows if row[0] <= end], min(position, end), end)
 
 
 class _Page(NamedTuple):
-    """Events of a partition with their positions, the position after them, and that of its newest event."""
+    """Events of a partition with their positions, the position after them, and the last one that may be read."""
 
     entries: list[tuple[int, r.FeedEntry]]
     position: int
-    newest: int
+    end: int
+
+
+class _Reader:
+    """Makes one page of the events of the partitions, in turn."""
+
+    def __init__(self, cursor: Cursor, until: Cursor | None) -> None:
+        self._turn, self._until = cursor.turn, until
+        self._positions = list(cursor.positions)
+        self._entries: list[r.FeedEntry] = []
+        self._cursors: list[str] = []
+        self._more = False
+
+    def take(self, partition: int, page: _Page, limit: int) -> None:
+        """Take as many events of a partition as there is room for."""
+        kept = page.entries[: limit - len(self._entries)]
+        for position, entry in kept:
+            self._positions[partition] = position
+            self._entries.append(entry)
+            self._cursors.append(self._cursor())
+        if len(kept) == len(page.entries):
+            self._positions[partition] = page.position
+        self._more = self._more or self._positions[partition] < page.end
+
+    def page(self) -> r.FeedPage:
+        """Return the page."""
+        return r.FeedPage(
+            entries=tuple(self._entries), cursors=tuple(self._cursors), cursor=self._cursor(), more=self._more
+        )
+
+    def _cursor(self) -> str:
+        positions = tuple(self._positions)
+        if self._until is not None and positions == self._until.positions:
+            return str(self._until)
+        return str(Cursor(self._turn, positions))
+
+
+def _end(cursor: Cursor, until: Cursor | None, partition: int, newest: int) -> int:
+    """Return the last position of a partition that may be read; a cursor that is ahead of *until* stays where it is."""
+    return newest if until is None else min(newest, max(until.positions[partition], cursor.positions[partition]))
 
 
 async def newest_positions(link: Link) -> Sequence[int]:
@@ -113,10 +151,6 @@ async def newest_positions(link: Link) -> Sequence[int]:
 async def has_grown(link: Link, watch: r.FeedGrown) -> bool:
     """Whether there are events after a cursor, or it is ahead and must move back."""
     return tuple(await newest_positions(link)) != Cursor.parse(watch.after, link.partitions).positions
-
-
-def _page(entries: list[r.FeedEntry], cursor: Cursor, *, more: bool) -> r.FeedPage:
-    return r.FeedPage(entries=tuple(entries), cursor=str(cursor), more=more)
 
 
 def _entry_of(

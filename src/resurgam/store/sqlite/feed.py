@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import BadCursor
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite.session import Row, Session, Snapshots
@@ -45,12 +45,14 @@ def position_of(cursor: str) -> int:
     if not cursor:
         return 0
     if not re.fullmatch(r"\d{1,18}", cursor, re.ASCII):
-        raise StoreError(f"cursor must be one that a feed of this store returned, got {cursor!r}")
+        raise BadCursor(f"cursor must be one that a feed of this store returned, got {cursor!r}")
     return int(cursor)
 
 
 def _page(session: Session, query: r.FeedQuery) -> r.FeedPage:
     after, last = position_of(query.after), last_position(session)
+    if query.until:
+        last = min(last, position_of(query.until))
     end = last if query.entity_id is not None else min(last, after + max(_WINDOW, query.limit))
     rows = session.fetch(
         "feed" if query.entity_id is None else "feed_of_entity",
@@ -62,7 +64,12 @@ def _page(session: Session, query: r.FeedQuery) -> r.FeedPage:
     )
     if len(rows) == query.limit:
         end = rows[-1]["position"]
-    return r.FeedPage(entries=tuple(_entry_of(row) for row in rows), cursor=str(max(after, end)), more=end < last)
+    return r.FeedPage(
+        entries=tuple(_entry_of(row) for row in rows),
+        cursors=tuple(str(row["position"]) for row in rows),
+        cursor=str(max(after, end)),
+        more=end < last,
+    )
 
 
 def _entry_of(row: Row) -> r.FeedEntry:

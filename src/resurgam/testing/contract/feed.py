@@ -12,6 +12,8 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import Bench, OpensStores, request, scheduled
 
+_SCHEDULED = r.FeedQuery(types=("activity_scheduled",))
+
 
 class FeedCases(OpensStores):
     """`Feed`."""
@@ -86,6 +88,45 @@ class FeedCases(OpensStores):
             found, cursor = await read_on(b, entity_id="unknown")
             assert found == []
             assert await read_all(b, after=cursor) == []
+
+    async def test_a_reader_that_goes_on_after_any_event_of_a_page_misses_and_repeats_nothing(self) -> None:
+        """With a filter or without, and with any limit."""
+        async with self.bench() as b:
+            for number in range(4):
+                await b.create(f"order-{number}")
+            for claim in await b.claim():
+                await b.committed(claim, entry(2), entry(3))
+            whole = await read_all(b)
+            for query in (r.FeedQuery(), r.FeedQuery(limit=5), r.FeedQuery(entity_id="order-1"), _SCHEDULED):
+                wanted = [one for one in whole if query.fits(one)]
+                page = await b.store.feed.read(query)
+                assert len(page.cursors) == len(page.entries) > 0
+                for number, cursor in enumerate(page.cursors, 1):
+                    rest = await read_all(b, cursor, entity_id=query.entity_id, types=query.types)
+                    assert by_entity([*page.entries[:number], *rest]) == by_entity(wanted)
+
+    async def test_a_reader_up_to_a_cursor_gets_what_is_not_after_it(self) -> None:
+        """And then has this cursor, with any limit and filter; one that is ahead stays where it is."""
+        async with self.bench() as b:
+            begin = await b.store.feed.now()
+            await asyncio.gather(*(b.create(f"order-{number}") for number in range(5)))
+            middle = await b.store.feed.now()
+            wanted = by_entity(await read_all(b))
+            for claim in await b.claim():
+                await b.committed(claim, entry(2))
+            end = await b.store.feed.now()
+            for limit in (1, 3, 100):
+                found, cursor = await read_on(b, begin, limit, until=middle)
+                assert by_entity(found) == wanted
+                assert cursor == middle
+                found, cursor = await read_on(b, cursor, limit, until=end)
+                assert sorted(one.seq for one in found) == [2] * 5
+                assert cursor == end
+            found, cursor = await read_on(b, until=middle, entity_id="order-3")
+            assert found == wanted["order-3"]
+            assert cursor == middle
+            found, cursor = await read_on(b, end, until=middle)
+            assert found == await read_all(b, cursor) == []
 
     async def test_a_refused_commit_is_not_in_the_feed(self) -> None:
         """What is there is what was committed."""
