@@ -38,6 +38,8 @@ from resurgam.worker.tasks import complete
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
+    from resurgam.core.flow_event import HealthStatus
+    from resurgam.flows.catalog import Health
     from resurgam.flows.model import Step
     from resurgam.flows.planner import Mode, Plan
     from resurgam.flows.steps import Goal
@@ -481,6 +483,15 @@ class Engine:
     async def steps(self) -> "builtins.list[Step]":
         """Return the registered steps, in the order of their ids."""
         return [*(await self._client().flows.catalog()).steps.values()]
+
+    async def step_health(self, step_id: str) -> "Health":
+        """Return the health of the service of a step, as it was last probed. Raise `NotFound` for an unknown step."""
+        catalog = await self._client().flows.catalog()
+        return catalog.health(catalog.profile(step_id).step.id)
+
+    async def set_step_health(self, step_id: str, status: "HealthStatus", error: str = "") -> bool:
+        """Record the health of the service of a step; return False if it is the same. The server's prober does it."""
+        return await self._client().flows.set_health(step_id, status, error)
 
     async def resolve(self, promise_id: str, value: object = None) -> bool:
         """Resolve the promise of this id; return whether this settlement was the first. Only the first counts."""

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from resurgam.client.listing import Kind
 from resurgam.core import flow_event as fe
@@ -11,6 +12,7 @@ from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound, Store
 from resurgam.engine import Engine
 from resurgam.flows import FlowStep, ScriptStep, StepDecorator
 from resurgam.flows import model as m
+from resurgam.flows.catalog import Health
 from resurgam.flows.stored_catalog import CatalogReader
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
@@ -204,13 +206,40 @@ async def test_a_flow_step_that_contains_itself_is_refused(engines: Engines) -> 
             await engine.register_step(FlowStep("outer", ["inner"]))
 
 
-async def test_a_service_is_refused_as_long_as_no_worker_can_call_it(engines: Engines) -> None:
-    service = m.Step(id="call", name="Call", type="sync", http=m.HttpConfig(endpoint="http://localhost"))
+SERVICE = m.Step(id="call", name="Call", type="sync", http=m.HttpConfig(endpoint="http://localhost"))
+
+
+async def test_the_health_of_a_service_is_recorded_when_it_changes(engines: Engines) -> None:
     async with engines.client(Registry()) as (_, _, engine):
-        with pytest.raises(
-            DefinitionError, match="step 'call' is of type 'sync', and this version cannot call services"
-        ):
-            await engine.register_step(service)
+        await engine.register_step(SERVICE)
+        assert await engine.step_health("call") == Health()
+        assert await engine.set_step_health("call", "unhealthy", "503")
+        assert not await engine.set_step_health("call", "unhealthy", "503")
+        assert await engine.step_health("call") == Health("unhealthy", "503")
+        assert await engine.set_step_health("call", "healthy")
+        log = await engine.handle("catalog").history()
+        assert [entry.type for entry in log[2:]] == ["step_health_changed", "step_health_changed"]
+
+
+async def test_a_changed_or_removed_service_has_an_unknown_health(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(SERVICE)
+        await engine.set_step_health("call", "unhealthy")
+        await engine.update_step(replace(SERVICE, name="Other"))
+        assert await engine.step_health("call") == Health()
+        await engine.set_step_health("call", "unhealthy")
+        await engine.remove_step("call")
+        with pytest.raises(NotFound, match="there is no step 'call'"):
+            await engine.set_step_health("call", "healthy")
+        await engine.register_step(SERVICE)
+        assert (await CatalogReader(engine.store).read()).health("call") == Health()
+
+
+async def test_only_services_have_a_health(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(FlowStep("outer", ["inner"]))
+        with pytest.raises(DefinitionError, match="step 'outer' is no service"):
+            await engine.set_step_health("outer", "healthy")
 
 
 async def test_a_wrong_script_is_refused_with_its_place(engines: Engines) -> None:

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from resurgam.client.access import Access
 from resurgam.core import flow_event as fe
-from resurgam.core.errors import DefinitionError, StoreError
+from resurgam.core.errors import StoreError
 from resurgam.core.state import Status
 from resurgam.flows import model as m
 from resurgam.flows import registration
@@ -73,6 +73,11 @@ class CatalogClient:
     async def remove(self, step_id: str) -> None:
         """Remove a step. Raise `NotFound` for an unknown one."""
         await self._change(fe.StepUnregistered(id=self._new_id(), step_id=step_id))
+
+    async def set_health(self, step_id: str, status: fe.HealthStatus, error: str = "") -> bool:
+        """Record the health of the service of a step; return False if it is the same. Raise `NotFound` for an unknown one."""
+        request = fe.StepHealthChanged(id=self._new_id(), step_id=step_id, status=status, error=error)
+        return await self._change(request)
 
     async def put_all(self, steps: Mapping[str, m.Step]) -> None:
         """Add steps, and replace those whose definition differs; check each by itself and against all others."""
@@ -205,12 +210,8 @@ class CatalogClient:
 
 
 def _check(step: m.Step) -> None:
-    """Refuse a step that can never run: it is wrong by itself, or of a type that no worker can run."""
+    """Refuse a step that can never run as it is defined."""
     validate(step, Expressions())
-    if step.type in ("sync", "async"):
-        raise DefinitionError(
-            f"step {step.id!r} is of type {step.type!r}, and this version cannot call services; use a function with @step"
-        )
 
 
 def _encoded(step: m.Step) -> Raw:

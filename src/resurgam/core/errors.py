@@ -28,6 +28,7 @@
     ├── NotDeterministic        workflow code made a call that cannot be replayed
     ├── NonRetryable            raised by an activity: do not retry
     ├── RetryAfter              raised by an activity: retry after this delay
+    ├── Postponed               raised by the engine's own activities: run again at this moment
     ├── CorruptHistory          the events of a history contradict each other
     └── StoreError              the store is unavailable or refused the call
         ├── WriteRejected       the store can never accept this write
@@ -43,8 +44,10 @@
 
 from collections.abc import Sequence
 
+from msgspec import Raw
+
 from resurgam.core.edit import Edit
-from resurgam.core.event import Command, Event
+from resurgam.core.event import Command, Event, Failure
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration, milliseconds
 
@@ -310,6 +313,21 @@ class RetryAfter(ResurgamError):
 
     def __str__(self) -> str:
         return self.message or f"retry after {self.pause_ms / 1000:g} s"
+
+
+class Postponed(ResurgamError):
+    """Raised by activities of the engine itself: run again at the moment *next_at*, whatever the retry policy says.
+
+    *failure* is recorded, and *details* are those of the next attempt. *failed*: this attempt has failed, and did not
+    only find that it is too early.
+    """
+
+    def __init__(self, next_at: int, failure: Failure, details: Raw, *, failed: bool = True) -> None:
+        super().__init__(next_at, failure.message)
+        self.next_at, self.failure, self.details, self.failed = next_at, failure, details, failed
+
+    def __str__(self) -> str:
+        return self.failure.message
 
 
 class CorruptHistory(ResurgamError):

@@ -491,6 +491,8 @@ AnyEvent: TypeAlias = (
     | flow_event.WorkFailed
     | flow_event.WorkNotCompleted
     | flow_event.WorkCancelled
+    | flow_event.WorkAcknowledged
+    | flow_event.DispatchDeferred
     | flow_event.RetryScheduled
     | flow_event.CompStarted
     | flow_event.CompRetryScheduled
@@ -500,6 +502,7 @@ AnyEvent: TypeAlias = (
     | flow_event.StepRegistered
     | flow_event.StepUpdated
     | flow_event.StepUnregistered
+    | flow_event.StepHealthChanged
 )
 
 

@@ -6,7 +6,7 @@ led to an event: the result of a step to the start of the next, for instance.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -14,12 +14,24 @@ from msgspec import Raw
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.core.lifecycle import Started
 
+HealthStatus: TypeAlias = Literal["healthy", "unhealthy", "unknown"]
+
 FLOW: Final = "flow"
 """The kind of instances that follow a plan."""
 CATALOG: Final = "catalog"
 """The kind of the instance whose log holds the registered steps; its id too, because a store has one."""
 SCRIPT_ACTIVITY: Final = "resurgam.script"
 """The activity of the engine itself that evaluates scripts."""
+HTTP_ACTIVITY: Final = "resurgam.http"
+"""The activity of the engine itself that calls services."""
+NOT_COMPLETED: Final = "NotCompleted"
+"""The type of the failure of a call that did not lead to a result: it is made again."""
+ACKNOWLEDGED: Final = "Acknowledged"
+"""The type of the "failure" of an async call that the service has accepted: its answer comes later."""
+DEFERRED: Final = "Deferred"
+"""The type of the "failure" of a call that was not made yet, because the service is unhealthy."""
+NOT_WANTED: Final = "NotWanted"
+"""The type of the failure of a call that was not made, because the flow does not need it any more."""
 CATALOG_QUEUE: Final = "resurgam.catalog"
 """The queue of the catalog. Clients serve it themselves, so that steps can be registered without a worker."""
 
@@ -155,6 +167,23 @@ class WorkCancelled(Event, frozen=True, kw_only=True, tag="work_cancelled"):
     step: str
 
 
+class WorkAcknowledged(Event, frozen=True, kw_only=True, tag="work_acknowledged"):
+    """The service of an async step has accepted a work item. It is not called again before the moment *deadline*."""
+
+    ref: int
+    step: str
+    deadline: int
+
+
+class DispatchDeferred(Event, frozen=True, kw_only=True, tag="dispatch_deferred"):
+    """A work item, or a compensation, was not sent to its service; it is tried again at *next_at*."""
+
+    ref: int
+    step: str
+    next_at: int
+    reason: str = ""
+
+
 class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry_scheduled"):
     """A work item will be attempted again, at *next_retry_at*."""
 
@@ -225,3 +254,11 @@ class StepUnregistered(Registration, frozen=True, kw_only=True, tag="step_unregi
     """A step was removed from the catalog."""
 
     step_id: str
+
+
+class StepHealthChanged(Registration, frozen=True, kw_only=True, tag="step_health_changed"):
+    """The service of a step became healthy or unhealthy. Registering or updating a step makes its health unknown."""
+
+    step_id: str
+    status: HealthStatus
+    error: str = ""

@@ -32,8 +32,14 @@ def translated(state: FlowState, event: Event) -> Iterable[Event]:
 
 def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iterator[Event]:
     match event:
+        case events.ActivityFailed(failure=failure) if failure.type == fe.NOT_WANTED:
+            yield fe.WorkCancelled(ref=number, step=step.id)
         case events.ActivityFailed():
             yield fe.WorkFailed(ref=number, step=step.id, failure=event.failure)
+        case events.ActivityRetryScheduled(failure=failure) if failure.type == fe.ACKNOWLEDGED:
+            yield fe.WorkAcknowledged(ref=number, step=step.id, deadline=event.next_at)
+        case events.ActivityRetryScheduled(failure=failure) if failure.type == fe.DEFERRED:
+            yield _deferred(event, number, step.id)
         case events.ActivityRetryScheduled():
             yield fe.WorkNotCompleted(ref=number, step=step.id, failure=event.failure)
             retries = item.retry_count + 1
@@ -49,8 +55,11 @@ def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iter
 def _about_start(event: fe.WorkStarted, item: WorkItem) -> Iterator[Event]:
     """Yield what a claim means. Its attempt is the number of the delivery, which begins anew with each retry.
 
-    The delivery that was recorded last is that one: the commit that handed the item over has recorded it before.
+    The delivery that was recorded last is that one: the commit that handed the item over has recorded it before. A claim
+    of an item whose service has accepted it begins nothing: it finds that the answer has not come in time.
     """
+    if item.deadline is not None:
+        return
     if item.earlier + event.attempt == item.attempts:
         return
     if item.status is WorkStatus.ACTIVE:
@@ -64,6 +73,8 @@ def _about_compensation(event: Event, number: int, item: WorkItem) -> Iterator[E
             yield fe.CompSucceeded(ref=number, step=item.step)
         case events.ActivityFailed():
             yield fe.CompFailed(ref=number, step=item.step, failure=event.failure)
+        case events.ActivityRetryScheduled(failure=failure) if failure.type == fe.DEFERRED:
+            yield _deferred(event, number, item.step)
         case events.ActivityRetryScheduled():
             yield fe.CompRetryScheduled(
                 ref=number,
@@ -74,6 +85,10 @@ def _about_compensation(event: Event, number: int, item: WorkItem) -> Iterator[E
             )
         case _:
             yield event
+
+
+def _deferred(event: events.ActivityRetryScheduled, number: int, step_id: str) -> Event:
+    return fe.DispatchDeferred(ref=number, step=step_id, next_at=event.next_at, reason=event.failure.message)
 
 
 def outputs_of(result: Raw, step: m.Step) -> Raw:

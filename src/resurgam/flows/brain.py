@@ -19,7 +19,7 @@ from resurgam.flows.catalog import Catalog
 from resurgam.flows.children import ChildSteps, about_child, plan_from_catalog
 from resurgam.flows.decide import begin_work, decide, wake_at
 from resurgam.flows.judge import Judge
-from resurgam.flows.requests import activity_request, is_activity, notify_parent
+from resurgam.flows.requests import activity_request, is_activity, is_answered_later, notify_parent
 from resurgam.flows.state import FlowState, FlowStatus
 
 
@@ -163,12 +163,15 @@ class LiveFlow:
     def _withdrawals(self, clock: int) -> Iterator[Withdrawal]:
         """Withdraw what nobody waits for, if no worker has begun it.
 
-        This is asked for again with every commit, since a failed attempt may be retried.
+        This is asked for again with every commit, since a failed attempt may be retried. An async item is withdrawn only if
+        no attempt has ever begun: its service may have accepted it, which this flow need not know yet. Its activity finds
+        out by itself that it is not wanted.
         """
         state = self._state
         for one in state.outstanding:
             if one not in state.fresh and not state.is_wanted(one) and is_activity(state, one):
-                yield Withdrawal(one, answered=False, entry=events.ActivityCancelled(at=clock, ref=one))
+                entry, is_async = events.ActivityCancelled(at=clock, ref=one), is_answered_later(state, one)
+                yield Withdrawal(one, answered=False, entry=entry, never_started=is_async)
 
 
 class ReadsCatalog(Protocol):

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from resurgam.core.errors import DefinitionError, NotFound
+from resurgam.core.flow_event import HealthStatus
 from resurgam.flows import model as m
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -31,6 +32,16 @@ class Profile(msgspec.Struct, frozen=True, gc=False):
     """Whether an input has a match."""
 
 
+class Health(msgspec.Struct, frozen=True, gc=False):
+    """Whether the service of a step can be called, and why not."""
+
+    status: HealthStatus = "unknown"
+    error: str = ""
+
+
+_UNKNOWN: Final = Health()
+
+
 class Catalog:
     """The registered steps."""
 
@@ -39,6 +50,7 @@ class Catalog:
         self._providers: dict[str, frozenset[str]] = {}
         self._consumers: dict[str, frozenset[str]] = {}
         self._users: dict[str, frozenset[str]] = {}
+        self._health: dict[str, Health] = {}
         for step in steps:
             self._add(step)
 
@@ -110,8 +122,19 @@ class Catalog:
         profile = self._profiles.get(step_id)
         return None if profile is None else profile.step
 
+    def health(self, step_id: str) -> Health:
+        """Return the health of the service of a step; it is unknown until it was looked at."""
+        return self._health.get(step_id, _UNKNOWN)
+
+    def with_health(self, changes: Mapping[str, Health]) -> "Catalog":
+        """Return a catalog in which services have this health."""
+        changed = self._copy()
+        changed._health |= changes
+        return changed
+
     def _copy(self) -> "Catalog":
         copy = Catalog()
+        copy._health = dict(self._health)
         copy._profiles, copy._providers = dict(self._profiles), dict(self._providers)
         copy._consumers, copy._users = dict(self._consumers), dict(self._users)
         return copy
@@ -127,6 +150,7 @@ class Catalog:
 
     def _drop(self, step_id: str) -> None:
         profile = self._profiles.pop(step_id)
+        self._health.pop(step_id, None)
         for name in profile.outputs:
             self._providers[name] -= {step_id}
         for name, _ in profile.inputs:

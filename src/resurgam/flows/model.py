@@ -121,13 +121,18 @@ Attribute: TypeAlias = Required | Optional | Const | Meta | Output
 
 
 class HttpConfig(_Value, frozen=True):
-    """A step that is a service. Parameters in braces in *endpoint* and *compensate* are replaced by arguments."""
+    """A step that is a service. Parameters in braces in *endpoint* and *compensate* are replaced by arguments.
+
+    *timeout* is that of one call and *deadline* that of the answer of an async step, from the moment at which it has
+    accepted the call; in milliseconds. 0 is the default of the engine: 30 seconds, an hour.
+    """
 
     endpoint: str
     method: Method = "POST"
     health_check: str = ""
     compensate: str = ""
     timeout: int = 0
+    deadline: int = 0
 
 
 class FlowConfig(_Value, frozen=True):

@@ -1,4 +1,4 @@
-"""What the work items of a flow ask of the store: activities for steps that are functions, children for the others.
+"""What the work items of a flow ask of the store: activities for functions, scripts and services, children for the others.
 
 A work item has a place in its flow: its number. Its id is derived from it, so that every attempt has the same.
 """
@@ -18,6 +18,7 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, Memo, Message
 from resurgam.core.retry import RetryRule
 from resurgam.flows import model as m
+from resurgam.flows.http.message import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, HttpCall
 from resurgam.flows.state import FlowState, WorkItem
 from resurgam.flows.wiring import StepWiring
 
@@ -26,6 +27,9 @@ _fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _NO_CHANGES: Final = Raw(b"{}")
 _SCRIPT_RETRIES: Final = RetryRule(non_retryable=("ExpressionFailed",))
 """A script that fails once fails again. A worker without its language fails as one without a function does."""
+
+_CALL_RETRIES: Final = RetryRule(max_attempts=None)
+"""Of the activity. The attempts of the call are counted by it, because it also waits for answers."""
 
 
 def place_of(number: int) -> Location:
@@ -45,6 +49,12 @@ def is_activity(state: FlowState, number: int) -> bool:
     return state.wiring.steps[item.step].is_activity
 
 
+def is_answered_later(state: FlowState, number: int) -> bool:
+    """Whether the answer to a work item comes by the webhook, after its service has accepted it."""
+    item = state.items.get(number)
+    return item is not None and state.wiring.steps[item.step].step.type == "async"
+
+
 def activity_request(state: FlowState, number: int) -> ActivityRequest:
     """Return the activity of a work item, or of a compensation."""
     item = state.item_of(number)
@@ -58,7 +68,9 @@ def activity_request(state: FlowState, number: int) -> ActivityRequest:
     starts = fe.WorkStarted(item=number, step=item.step)
     memo = Memo(memo_key(step, _inputs(state, item)), step.memo_ttl) if step.memoizable else None
     if python is None:
-        return _script(wiring, state, arguments, ref=number, entity_id=entity_id, starts=starts, memo=memo)
+        about: dict[str, Any] = {"ref": number, "entity_id": entity_id, "starts": starts, "memo": memo}
+        make = _script if step.http is None else _call
+        return make(wiring, state, arguments, **about)
     return ActivityRequest(
         ref=number,
         name=python.activity,
@@ -92,7 +104,8 @@ def _compensation(wiring: StepWiring, state: FlowState, number: int, arguments: 
     """Return the activity that undoes a work item. It has a policy, and a count of attempts, of its own."""
     item, python = state.item_of(number), wiring.step.python
     assert item is not None
-    assert python is not None
+    if python is None:
+        return _compensating_call(wiring, state, number, arguments, item.outputs)
     return ActivityRequest(
         ref=number,
         name=python.compensate,
@@ -112,6 +125,58 @@ def _script(wiring: StepWiring, state: FlowState, arguments: dict[str, Raw], **a
         queue=state.started.queue,
         input=Raw(_ENCODE([wiring.step.script, every])),
         retry=_SCRIPT_RETRIES,
+        **about,
+    )
+
+
+def _call(wiring: StepWiring, state: FlowState, arguments: dict[str, Raw], **about: Any) -> ActivityRequest:
+    """Return the activity that calls the service of a step. What an async one has accepted is waited for to the end."""
+    step, http = wiring.step, wiring.step.http
+    assert http is not None
+    is_async = step.type == "async"
+    call = HttpCall(
+        flow_id=state.started.entity_id,
+        step_id=step.id,
+        receipt=about["entity_id"],
+        url=http.endpoint,
+        method=http.method,
+        mode="async" if is_async else "sync",
+        arguments=arguments,
+        timeout_ms=http.timeout or DEFAULT_TIMEOUT,
+        deadline_ms=http.deadline or DEFAULT_DEADLINE,
+        webhook_arguments=tuple(name for name, key in wiring.metadata.items() if key == "webhook_url" and is_async),
+        retry=wiring.retry or RetryRule(),
+    )
+    return _http(state, call, outlives=is_async, **about)
+
+
+def _compensating_call(
+    wiring: StepWiring, state: FlowState, number: int, arguments: dict[str, Raw], outputs: Raw
+) -> ActivityRequest:
+    """Return the activity that tells the service of a step to undo a work item, whose receipt it gets."""
+    http = wiring.step.http
+    assert http is not None
+    call = HttpCall(
+        flow_id=state.started.entity_id,
+        step_id=wiring.step.id,
+        receipt=item_id(state, state.compensations[number]),
+        url=http.compensate,
+        mode="compensate",
+        arguments=arguments,
+        outputs=outputs,
+        timeout_ms=http.timeout or DEFAULT_TIMEOUT,
+        retry=wiring.retry or RetryRule(),
+    )
+    return _http(state, call, ref=number, entity_id=item_id(state, number), outlives=True)
+
+
+def _http(state: FlowState, call: HttpCall, **about: Any) -> ActivityRequest:
+    """Return the activity of a call, which counts its attempts itself."""
+    return ActivityRequest(
+        name=fe.HTTP_ACTIVITY,
+        queue=state.started.queue,
+        input=Raw(_ENCODE([call])),
+        retry=_CALL_RETRIES,
         **about,
     )
 

@@ -62,19 +62,21 @@ class WorkStatus(StrEnum):
 # Tuples and not sets: the hash of a member of an enum costs more than a look at three of them.
 _ANSWERABLE = (WorkStatus.PENDING, WorkStatus.ACTIVE, WorkStatus.NOT_COMPLETED)
 
-TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[WorkStatus, ...], WorkStatus]]] = {
+TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[WorkStatus, ...], WorkStatus | None]]] = {
     fe.WorkStarted: (_ANSWERABLE, WorkStatus.ACTIVE),
     fe.WorkSucceeded: (_ANSWERABLE, WorkStatus.SUCCEEDED),
     fe.WorkFailed: (_ANSWERABLE, WorkStatus.FAILED),
     fe.WorkNotCompleted: ((WorkStatus.PENDING, WorkStatus.ACTIVE), WorkStatus.NOT_COMPLETED),
     fe.RetryScheduled: ((WorkStatus.NOT_COMPLETED,), WorkStatus.PENDING),
     fe.WorkCancelled: (_ANSWERABLE, WorkStatus.CANCELLED),
+    fe.WorkAcknowledged: ((WorkStatus.PENDING, WorkStatus.ACTIVE), WorkStatus.ACTIVE),
+    fe.DispatchDeferred: ((WorkStatus.PENDING, WorkStatus.ACTIVE, WorkStatus.COMPENSATING), None),
     fe.CompStarted: ((WorkStatus.SUCCEEDED,), WorkStatus.COMPENSATING),
     fe.CompRetryScheduled: ((WorkStatus.COMPENSATING,), WorkStatus.COMPENSATING),
     fe.CompSucceeded: ((WorkStatus.COMPENSATING,), WorkStatus.COMPENSATED),
     fe.CompFailed: ((WorkStatus.COMPENSATING,), WorkStatus.COMPENSATION_FAILED),
 }
-"""For each event about a work item: in which status it may come, and the one that follows."""
+"""For each event about a work item: in which status it may come, and the one that follows; None if that depends."""
 
 _SETTLED: Final = (
     *(WorkStatus.SUCCEEDED, WorkStatus.FAILED, WorkStatus.CANCELLED),
@@ -125,7 +127,8 @@ class WorkItem(msgspec.Struct):
     """One work item. *changes* is what differs in its input from that of the step.
 
     *cause* is the ``seq`` of the entry that its next attempt follows from: the start of its step, a retry, a compensation.
-    *attempts* counts those that began, *earlier* those up to the last that failed.
+    *attempts* counts those that began, *earlier* those up to the last that failed. *deadline* is the moment until which
+    the answer of an async item is waited for, once its service has accepted it. *deferred* says why it was not sent yet.
     """
 
     step: str
@@ -138,6 +141,8 @@ class WorkItem(msgspec.Struct):
     earlier: int = 0
     retry_count: int = 0
     next_retry_at: int | None = None
+    deadline: int | None = None
+    deferred: str = ""
     compensation: int | None = None
     comp_retry_count: int = 0
 
@@ -384,7 +389,8 @@ def _work(state: FlowState, entry: Event, number: int) -> WorkItem:
     if item is None or item.status not in before:
         found = "unknown" if item is None else item.status
         raise CorruptHistory(f"entry {entry.seq} is {entry.type} of work item {number}, which is {found}")
-    item.status = after
+    if after is not None:
+        item.status = after
     if after in _SETTLED:
         state.outstanding.pop(number, None)
         state.fresh.pop(number, None)
@@ -394,7 +400,7 @@ def _work(state: FlowState, entry: Event, number: int) -> WorkItem:
 @_effect(fe.WorkStarted)
 def _start_work(state: FlowState, entry: fe.WorkStarted) -> None:
     item = _work(state, entry, entry.item)
-    item.attempts, item.next_retry_at = entry.attempt, None
+    item.attempts, item.next_retry_at, item.deferred = entry.attempt, None, ""
 
 
 @_effect(fe.WorkSucceeded)
@@ -414,11 +420,28 @@ def _fail_work(state: FlowState, entry: fe.WorkFailed | fe.CompFailed) -> None:
 @_effect(fe.WorkNotCompleted)
 def _miss(state: FlowState, entry: fe.WorkNotCompleted) -> None:
     item = _work(state, entry, entry.ref)
-    item.failure, item.cause = entry.failure, entry.seq
+    item.failure, item.cause, item.deadline = entry.failure, entry.seq, None
     if entry.failure != LOST:
         item.earlier = (
             item.attempts
         )  # also if no retry is recorded, because nobody waits for it: it may begin all the same
+
+
+@_effect(fe.WorkAcknowledged)
+def _acknowledge(state: FlowState, entry: fe.WorkAcknowledged) -> None:
+    item = _work(state, entry, entry.ref)
+    item.deadline, item.cause = entry.deadline, entry.seq
+    item.earlier = item.attempts  # the deliveries begin anew
+
+
+@_effect(fe.DispatchDeferred)
+def _defer(state: FlowState, entry: fe.DispatchDeferred) -> None:
+    """A work item that began only to find that it is too early has not begun."""
+    item = _work(state, entry, entry.ref)
+    item.next_retry_at, item.deferred, item.cause = entry.next_at, entry.reason, entry.seq
+    if item.status is WorkStatus.ACTIVE:
+        item.status, item.attempts = WorkStatus.PENDING, item.attempts - 1
+    item.earlier = item.attempts
 
 
 @_effect(fe.RetryScheduled)

@@ -115,7 +115,7 @@ def _wired(plan: Plan, step: m.Step) -> StepWiring:
         iterated=tuple(sorted(m.inner_name(name, config) for name, config in step.inputs.items() if config.for_each)),
         parallelism=max(step.work_config.parallelism, 1),
         retry=retry_rule(step.work_config),
-        is_activity=step.type in ("python", "script"),
+        is_activity=step.type not in ("flow", "workflow"),
         is_goal=step.id in plan.goals,
         providers=providers,
         neighbours=providers.union(*((edge.providers + edge.consumers) for edge in given)) - {step.id},

@@ -12,7 +12,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.clock import Clock, iso_time
 from resurgam.core.codec import MAX_PAYLOAD, check_size
-from resurgam.core.errors import ProcessDied, ResurgamError
+from resurgam.core.errors import Postponed, ProcessDied, ResurgamError
 from resurgam.core.event import NULL
 from resurgam.core.failure import capture, in_user_code, rebuild, retry_delay
 from resurgam.core.outcome import ActivityRequest
@@ -100,6 +100,8 @@ class ActivityRunner:
             else:
                 result = await self._run(attempt, activity)
         except _Failed as failed:
+            if isinstance(failed.__cause__, Postponed):
+                return self._postponed(attempt, failed.__cause__)
             return self._failed(task, failed.__cause__ or failed, failed.recorded)
         except Exception as error:  # noqa: BLE001 -- an error that prevents an attempt is its failure too
             return self._failed(task, error)
@@ -197,6 +199,26 @@ class ActivityRunner:
             return request.retry
         known = request.name in self._registry.activities
         return self._registry.activities.find(request.name).rule if known else RetryRule()
+
+    def _postponed(self, attempt: RunningAttempt, error: Postponed) -> Result:
+        """Return the event for an attempt that decides itself when it is run again, and with which details."""
+        task, attempt.details = attempt.task, error.details
+        logger.log(
+            logging.WARNING if error.failed else logging.INFO,
+            "activity %r (%s) of %s: %s; next at %s",
+            task.request.name,
+            task.request.entity_id,
+            task.entity_id,
+            error,
+            iso_time(error.next_at),
+        )
+        return events.ActivityRetryScheduled(
+            ref=task.request.ref,
+            at=self._clock.now(),
+            attempt=task.attempt,
+            next_at=error.next_at,
+            failure=error.failure,
+        )
 
     def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()

@@ -89,21 +89,27 @@ class Slots:
         return self._window.refill_at if self.free and not self.claimable else None
 
     def reserve_share(self, requests: Sequence[ActivityRequest]) -> frozenset[int]:
-        """Reserve slots for this worker's share of the activities of a commit; return the refs of those that got one."""
+        """Reserve slots for this worker's share of the activities of a commit; return the refs of those that got one.
+
+        None that outlives its instance is among them: it may have its answer from elsewhere, while it runs here, and the
+        store must know the first. So it has a row of its own, and its results do not go into commits of its instance.
+        """
         if not requests:
             return _NONE
         queues = self._queues
         if len(requests) == 1 and self._presence.alone:
             # The fast path of a chain.
             [request] = requests
-            if request.queue not in queues or self.closed or self._reserved + len(self._running) >= self._limit:
+            if request.queue not in queues or request.outlives:
+                return _NONE
+            if self.closed or self._reserved + len(self._running) >= self._limit:
                 return _NONE
             self._reserved += 1
             return frozenset((request.ref,))
         if self._presence.alone:
-            share = [request.ref for request in requests if request.queue in queues]
+            share = [request.ref for request in requests if request.queue in queues and not request.outlives]
         else:
-            share = fair_share(requests, queues, self._presence.workers_of)
+            share = fair_share([one for one in requests if not one.outlives], queues, self._presence.workers_of)
         reserved = self.reserve(len(share))
         return frozenset(share if reserved == len(share) else share[:reserved])
 

@@ -98,6 +98,8 @@ TAGS = [
     "work_failed",
     "work_not_completed",
     "work_cancelled",
+    "work_acknowledged",
+    "dispatch_deferred",
     "retry_scheduled",
     "comp_started",
     "comp_retry_scheduled",
@@ -107,6 +109,7 @@ TAGS = [
     "step_registered",
     "step_updated",
     "step_unregistered",
+    "step_health_changed",
 ]
 """Written out, because histories hold them: a listed tag may never be renamed or removed."""
 
