@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.event import AnyEvent, Failure, decode_event, decode_events, encode_event
+from resurgam.core.flow_event import HealthStatus
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 
@@ -144,6 +145,7 @@ SAMPLES = {
     tuple[str, ...]: ("a", "b"),
     tuple[int, ...]: (3, 4),
     tuple[Raw, ...]: (Raw(b"1"), Raw(b"[2]")),
+    HealthStatus: "unhealthy",
 }
 
 

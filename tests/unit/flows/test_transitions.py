@@ -26,6 +26,8 @@ WORK: dict[str, Event] = {
     "work_succeeded": fe.WorkSucceeded(**ABOUT, outputs=Raw(b'{"r":1}')),
     "work_failed": fe.WorkFailed(**ABOUT, failure=ERROR),
     "work_not_completed": fe.WorkNotCompleted(**ABOUT, failure=ERROR),
+    "work_acknowledged": fe.WorkAcknowledged(**ABOUT, deadline=9),
+    "dispatch_deferred": fe.DispatchDeferred(**ABOUT, next_at=1, reason="unhealthy"),
     "retry_scheduled": fe.RetryScheduled(item=1, step="E", retry_count=1, next_retry_at=1),
     "work_cancelled": fe.WorkCancelled(**ABOUT),
     "comp_retry_scheduled": fe.CompRetryScheduled(**COMPENSATION, retry_count=1, next_retry_at=1, failure=ERROR),
@@ -50,11 +52,17 @@ _ANSWERS = {
     "work_failed": "failed",
     "work_cancelled": "cancelled",
 }
+_NOT_YET = {
+    "work_not_completed": "not_completed",
+    "work_acknowledged": "active",
+    "dispatch_deferred": "pending",
+}
 WORK_TABLE: dict[str, dict[str, str]] = {
-    "pending": {**_ANSWERS, "work_not_completed": "not_completed"},
-    "active": {**_ANSWERS, "work_not_completed": "not_completed"},
+    "pending": {**_ANSWERS, **_NOT_YET},
+    "active": {**_ANSWERS, **_NOT_YET},
     "not_completed": {**_ANSWERS, "retry_scheduled": "pending"},
     "compensating": {
+        "dispatch_deferred": "compensating",
         "comp_retry_scheduled": "compensating",
         "comp_succeeded": "compensated",
         "comp_failed": "compensation_failed",
