@@ -1,0 +1,214 @@
+"""Send requests to services: one pool of kept connections, opened only to addresses that were checked."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
+from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
+
+import httpcore2
+import httpx2
+
+from resurgam.core.errors import ResurgamError
+from resurgam.flows.http.addresses import AllowList
+from resurgam.flows.http.answer import Response
+from resurgam.flows.http.call import Outgoing
+from resurgam.flows.http.outbound import Outbound
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Return the addresses of a host."""
+
+_EXCERPT: Final = 16_384
+"""Bytes that are read of an answer whose body is only shown in an error, or not needed at all."""
+_KEPT: Final = 2.0
+"""Seconds that an idle connection is kept: less than services keep theirs, so that none is closed while it is used."""
+_DRAIN: Final = 0.2
+"""Seconds for the rest of an answer that is not needed; after them its connection is not used again."""
+
+_BROKEN: Final = (
+    *(httpx2.TransportError, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError),
+    *(httpcore2.ConnectionNotAvailable, OSError),
+)
+_TIMEOUTS: Final = (TimeoutError, httpx2.TimeoutException, httpcore2.TimeoutException)
+
+
+class Unreachable(ResurgamError):
+    """A service gave no answer, or not a whole one: no connection, a broken one, or no answer in time."""
+
+
+class ServiceClient:
+    """Sends requests. It follows no redirects, keeps no cookies, and knows no proxies."""
+
+    def __init__(self, outbound: Outbound, *, max_body: int, resolve: Resolve | None = None) -> None:
+        self._max_body = max_body
+        self._transport = outbound.transport or _Transport(outbound, resolve or _resolve)
+        self._connect_timeout = outbound.connect_timeout
+        self._free = asyncio.Semaphore(outbound.max_connections)
+        self._per_host = outbound.per_host
+        self._hosts: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    async def send(self, outgoing: Outgoing, *, timeout: float, body_wanted: bool = True) -> Response:
+        """Send a request and return the answer, within *timeout* seconds after a connection may be used.
+
+        Raise `Unreachable` without a whole answer, `AddressRefused` if the address must not be called, ``ValueError``
+        if it is none. The body of a success is read only if it is wanted.
+        """
+        try:
+            request = httpx2.Request(
+                outgoing.method,
+                outgoing.url,
+                headers=outgoing.headers,
+                content=outgoing.body,
+                extensions={"timeout": {"connect": min(timeout, self._connect_timeout)}},
+            )
+        except (httpx2.InvalidURL, UnicodeError) as error:
+            raise ValueError(f"the address is not valid ({error})") from None
+        async with self._slot(request.url.netloc):
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._exchange(request, body_wanted=body_wanted)
+            except _TIMEOUTS as error:
+                connecting = isinstance(error, httpx2.ConnectTimeout | httpcore2.ConnectTimeout)
+                what = "no connection" if connecting else f"no whole answer within {timeout:g} s"
+                raise Unreachable(what) from None
+            except _BROKEN as error:
+                raise Unreachable(f"the connection failed ({_text(error)})") from None
+
+    @asynccontextmanager
+    async def _slot(self, host: bytes) -> AsyncIterator[None]:
+        """Wait until a connection may be used: one slow service must not take all of them."""
+        of_host = self._hosts.get(host)
+        if of_host is None:
+            of_host = self._hosts[host] = asyncio.Semaphore(self._per_host)
+        async with of_host, self._free:
+            yield
+
+    async def _exchange(self, request: httpx2.Request, *, body_wanted: bool) -> Response:
+        response = await self._transport.handle_async_request(request)
+        try:
+            body, cut = b"", False
+            if not response.is_success:
+                body, cut = await _read(response, _EXCERPT)
+            elif body_wanted:
+                body, cut = await _read(response, self._max_body)
+            else:
+                # The status is the answer; the rest is only read so that the connection can be used again.
+                with suppress(*_BROKEN):
+                    async with asyncio.timeout(_DRAIN):
+                        await _read(response, _EXCERPT)
+        finally:
+            await response.aclose()
+        headers = response.headers
+        return Response(
+            status=response.status_code,
+            body=body,
+            cut=cut,
+            content_type=headers.get("content-type", ""),
+            content_encoding=headers.get("content-encoding", "").strip().lower(),
+            retry_after=headers.get("retry-after", ""),
+            date=headers.get("date", ""),
+        )
+
+
+async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
+    """Return the body as it was sent, not decompressed, and whether it was cut at *limit* bytes."""
+    body = bytearray()
+    async for chunk in response.stream:  # type: ignore[union-attr]  # the stream of an async transport
+        body += chunk
+        if len(body) > limit:
+            return bytes(body[:limit]), True
+    return bytes(body), False
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+class _Transport(httpx2.AsyncBaseTransport):
+    """A pool whose connections are opened by `_CheckedNetwork`."""
+
+    def __init__(self, outbound: Outbound, resolve: Resolve) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=httpx2.create_ssl_context(),
+            # Never reached: calls wait for their turn before, without losing their time.
+            max_connections=outbound.max_connections + 1,
+            keepalive_expiry=_KEPT,
+            network_backend=_CheckedNetwork(AllowList(outbound.allow), resolve),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        response = await self._pool.handle_async_request(
+            httpcore2.Request(
+                method=request.method,
+                url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        return httpx2.Response(response.status, headers=response.headers, stream=_Stream(response))
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Stream(httpx2.AsyncByteStream):
+    def __init__(self, response: httpcore2.Response) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.aiter_stream()
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
+    """Opens connections to addresses that were checked, never to a name that may resolve otherwise a moment later."""
+
+    def __init__(self, allowed: AllowList, resolve: Resolve) -> None:
+        self._allowed = allowed
+        self._resolve = resolve
+        self._network = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = await self._resolve(host, port)
+                self._allowed.check(host, addresses)
+                return await self._connect(addresses, port, timeout)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout from None
+
+    async def _connect(
+        self, addresses: Sequence[str], port: int, timeout: float | None
+    ) -> httpcore2.AsyncNetworkStream:
+        failed: BaseException = httpcore2.ConnectError("the host has no address")
+        for address in addresses:
+            try:
+                return await self._network.connect_tcp(address, port, timeout)
+            except httpcore2.ConnectError as error:
+                failed = error
+        raise failed
+
+
+async def _resolve(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host, in the order in which they are to be tried."""
+    with suppress(ValueError):
+        return [str(ip_address(host))]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
