@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from resurgam.client.access import Access, check_text
-from resurgam.client.client import Client, IfExists, SignalOptions, StartOptions, UpdateOptions
+from resurgam.client.client import Client, FlowOptions, IfExists, SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
 from resurgam.client.listing import Kind, query_of
 from resurgam.client.subscription import Subscription
@@ -441,26 +441,33 @@ class Engine:
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         metadata: Mapping[str, object] | None = None,
+        many: bool = False,
     ) -> Handle[dict[str, Any]]:
         """Start a flow that leads to *goals*, given the values of *init* by name, and return its handle.
 
         A goal is the id of a step, a function with ``@step``, or a definition. The flow runs the registered steps that lead
         from *init* to the goals; its result are their outputs by name. Raise `NotFound` for an unknown goal, and
         `DefinitionError` if values are missing. With the *id* of a flow that is there, open or closed, return its handle if
-        it has the same goals and *init*; otherwise raise `AlreadyExists`. Steps get *metadata* that they ask for.
+        it has the same goals and *init*; otherwise raise `AlreadyExists`. Steps get *metadata* that they ask for. With
+        *many*, each value of *init* is a list of the values of that name, in order; an empty one gives none.
         """
-        return await self._client().flows.start(
-            goals, init, {"id": id, "queue": queue, "tags": tags, "metadata": metadata}
-        )
+        options: FlowOptions = {"id": id, "queue": queue, "tags": tags, "metadata": metadata, "many": many}
+        return await self._client().flows.start(goals, init, options)
 
     async def plan(
-        self, goals: "Sequence[Goal]", init: Mapping[str, object] | None = None, *, mode: "Mode" = "preview"
+        self,
+        goals: "Sequence[Goal]",
+        init: Mapping[str, object] | None = None,
+        *,
+        mode: "Mode" = "preview",
+        many: bool = False,
     ) -> "Plan":
         """Return the plan of a flow without starting it: its steps, why each is there, and which values are missing.
 
-        With *mode* ``"strict"`` only steps are planned that can run with these values, as in a flow that starts.
+        With *mode* ``"strict"`` only steps are planned that can run with these values, as in a flow that starts. *many* is
+        as for `start_flow`.
         """
-        return await self._client().flows.plan(goals, init, mode)
+        return await self._client().flows.plan(goals, init, mode, many=many)
 
     async def register_step(self, step: "Step | Callable[..., Any]") -> bool:
         """Add a step to the catalog; return False if an equal one is there. Raise `AlreadyExists` for a different one.

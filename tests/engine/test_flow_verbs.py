@@ -1,11 +1,13 @@
 """What callers do with flows: start, plan, wait, pause, cancel, terminate, list, describe, export, purge."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
+from resurgam.core import event as events
 from resurgam.core.errors import (
     AlreadyExists,
     DefinitionError,
@@ -87,6 +89,59 @@ async def test_the_same_start_again_gives_the_flow_that_is_there_open_or_closed(
         with pytest.raises(AlreadyExists, match="id 'f' belongs to another flow with other goals or values"):
             await env.engine.start_flow(["price"], GIVEN, id="f")
         assert shop.calls == ["order", "price", "shipment"]
+
+
+async def test_a_start_with_another_value_is_another_flow_though_python_calls_them_equal(engines: Engines) -> None:
+    """``1`` and ``true`` are two values in JSON; ``1`` and ``1.0`` are one, and so are objects in another order."""
+    shop = Shop()
+    async with engines.client(shop.registry) as (_, _, engine):
+        first = await engine.start_flow(["order"], {"order_id": 1, "more": {"a": [True, None], "b": 0}}, id="f")
+        again = await engine.start_flow(["order"], {"order_id": 1.0, "more": {"b": 0, "a": [True, None]}}, id="f")
+        assert again.run_id == first.run_id
+        for order_id, more in ((True, {"a": [True, None], "b": 0}), (1, {"a": [1, None], "b": 0}), (1, {"a": [True]})):
+            with pytest.raises(AlreadyExists, match="id 'f' belongs to another flow with other goals or values"):
+                await engine.start_flow(["order"], {"order_id": order_id, "more": more}, id="f")
+
+
+async def test_a_repeated_start_reads_one_entry_of_the_flow(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long its log has become."""
+    shop = Shop()
+    async with engines.open(shop.registry) as env:
+        await env.finish((await env.start_flow(["shipment"], GIVEN, id="f")).result())
+        inspector, read = env.engine.store.inspector, list[int]()
+        history = inspector.history
+
+        async def counted(*args: Any, **options: Any) -> Sequence[events.Event]:
+            found = await history(*args, **options)
+            read.append(len(found))
+            return found
+
+        monkeypatch.setattr(inspector, "history", counted)
+        await env.engine.start_flow(["shipment"], GIVEN, id="f")
+        assert read == [1]
+
+
+async def test_an_attribute_may_be_given_several_values(engines: Engines) -> None:
+    """A step that collects gets all of them in order; a name with an empty list is not given, and not part of the start."""
+    registry = Registry()
+
+    @StepDecorator(registry)
+    def total(prices: Annotated[list[Any], Input(collect="all")], rate: int = 7) -> list[Any]:
+        return [*prices, rate]
+
+    async with engines.open(registry) as env:
+        given = {"prices": [1, [2]], "rate": []}
+        flow = await env.engine.start_flow(["total"], given, id="f", many=True)
+        assert await env.finish(flow.result()) == {"total": [1, [2], 7]}
+        again = await env.engine.start_flow([total], {"prices": (1, [2])}, id="f", many=True)
+        assert again.run_id == flow.run_id
+        for other in ({"prices": [[2], 1]}, {"prices": [1, [2]], "rate": [None]}):
+            with pytest.raises(AlreadyExists):
+                await env.engine.start_flow(["total"], other, id="f", many=True)
+        assert (await env.engine.plan(["total"], given, many=True)).required == ()
+        assert (await env.engine.plan(["total"], {"prices": []}, many=True)).required == ("prices",)
+        with pytest.raises(TypeError, match=r"init\['prices'\] must be a list of values, got 'ab'"):
+            await env.engine.start_flow(["total"], {"prices": "ab"}, many=True)
 
 
 async def test_a_start_is_repeated_though_its_steps_are_gone(engines: Engines) -> None:

@@ -66,7 +66,7 @@ async def next_execution(store: Store, execution: Addressed, closing: events.Eve
 
 
 async def _started(store: Store, execution: Addressed) -> events.Started | None:
-    first = next(iter(await store.inspector.history(execution)), None)
+    first = next(iter(await store.inspector.history(execution, limit=1)), None)
     return first if isinstance(first, events.Started) else None
 
 

@@ -67,6 +67,7 @@ class FlowOptions(TypedDict, total=False):
     queue: str | None
     tags: Mapping[str, str] | None
     metadata: Mapping[str, object] | None
+    many: bool
 
 
 class SignalOptions(TypedDict):

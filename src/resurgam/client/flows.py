@@ -1,7 +1,7 @@
 """Plan and start goal flows, and keep the catalog of steps."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -23,6 +23,9 @@ from resurgam.flows.wiring import encode_plan, stored
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE
 from resurgam.runtime.system import new_ids
 from resurgam.store.records import Creation, Exists, Instance
+
+Given: TypeAlias = dict[str, tuple[Raw, ...]]
+"""The values that a flow starts with, by name."""
 
 _KNOWN: Final = 1000
 """The most plans that a client keeps."""
@@ -52,16 +55,15 @@ class Flows:
             check_text(entity_id, "id")
         if queue is not None:
             check_text(queue, "queue")
-        given = self._encoded(init, "init")
+        given = self._given(init, many=options.get("many", False))
         described = self._encoded(options.get("metadata"), "metadata")
-        values: dict[str, tuple[Raw, ...]] = {name: (value,) for name, value in given.items()}
         wanted = _ids(goals)
         try:
             planned = await self._planned(wanted, given)
         except (NotFound, DefinitionError):
             # The catalog may have changed since a flow of this id was started: that one goes by its own plan.
             found = None if entity_id is None else await self._store.inspector.get(entity_id)
-            if found is None or not await self._is_same(found, wanted, values):
+            if found is None or not await self._is_same(found, wanted, given):
                 raise
             return Handle(self._access, found.entity_id, None, started=found)
         now = self._access.clock.now()
@@ -75,19 +77,21 @@ class Flows:
             execution_id=execution_id,
             run_id=run_id,
             tree_id=run_id,
-            input=Raw(msgspec.json.encode(FlowInput(planned.text, values, described))),
+            input=Raw(msgspec.json.encode(FlowInput(planned.text, given, described))),
             tags={} if tags is None else check_tags(tags),
         )
         [answer] = await self._store.create([Creation(started=started, attach=True)])
-        if isinstance(answer, Exists) and not await self._is_same(answer.instance, wanted, values):
+        if isinstance(answer, Exists) and not await self._is_same(answer.instance, wanted, given):
             raise _belongs_to_another(answer.instance)
         return Handle(self._access, started.entity_id, None, started=answer.instance)
 
-    async def plan(self, goals: Sequence[Goal], init: Mapping[str, object] | None, mode: planner.Mode) -> planner.Plan:
+    async def plan(
+        self, goals: Sequence[Goal], init: Mapping[str, object] | None, mode: planner.Mode, *, many: bool
+    ) -> planner.Plan:
         """Return the plan that leads to the goals, without starting anything."""
         if mode not in ("strict", "preview"):
             raise ValueError(f"mode must be 'strict' or 'preview', got {mode!r}")
-        given = self._encoded(init, "init")
+        given = self._given(init, many=many)
         return _plan(await self.catalog(), _ids(goals), given, mode, Expressions().matches)
 
     async def catalog(self) -> Catalog:
@@ -129,9 +133,22 @@ class Flows:
         """Record the health of the service of a step; return False if it is the same."""
         return await self._catalog.set_health(step_id, status, error)
 
-    async def _planned(self, goals: Sequence[str], given: Mapping[str, Raw]) -> "Planned":
+    async def _planned(self, goals: Sequence[str], given: Given) -> "Planned":
         """Return the plan of a flow that can start; raise `DefinitionError` if values are missing."""
         return self._plans.find(await self.catalog(), goals, given)
+
+    def _given(self, init: Mapping[str, object] | None, *, many: bool) -> Given:
+        """Return the values of each name; without *many* there is one of each. A name without values is left out."""
+        if not many:
+            return {name: (value,) for name, value in self._encoded(init, "init").items()}
+        for name, values in (init or {}).items():
+            if not isinstance(values, list | tuple):
+                raise TypeError(f"init[{name!r}] must be a list of values, got {values!r}")
+        return {
+            name: values
+            for name, encoded in self._encoded(init, "init").items()
+            if (values := msgspec.json.decode(encoded, type=tuple[Raw, ...]))
+        }
 
     def _encoded(self, values: Mapping[str, object] | None, what: str) -> dict[str, Raw]:
         if values is None:
@@ -140,15 +157,15 @@ class Flows:
             raise TypeError(f"{what} must be a mapping of names to values, got {values!r}")
         return {name: self._access.encode(value, f"{what}[{name!r}]") for name, value in values.items()}
 
-    async def _is_same(self, found: Instance, goals: Sequence[str], init: Mapping[str, tuple[Raw, ...]]) -> bool:
+    async def _is_same(self, found: Instance, goals: Sequence[str], init: Given) -> bool:
         """Whether an instance is a flow that was started with these goals and values."""
         if found.kind != fe.FLOW:
             return False
-        [first, *_] = await self._store.read(found)
+        [first] = await self._store.inspector.history(found, limit=1)
         assert isinstance(first, fe.FlowStarted)
         given = msgspec.json.decode(first.input, type=FlowInput)
         own = given.goals if given.plan == NULL else stored(bytes(given.plan)).plan.goals
-        return set(own) == set(goals) and _plain(given.init) == _plain(init)
+        return set(own) == set(goals) and _are_equal(_plain(given.init), _plain(init))
 
 
 def _belongs_to_another(found: Instance) -> AlreadyExists:
@@ -172,7 +189,7 @@ class Plans:
         self._catalog: Catalog | None = None
         self._known: dict[tuple[tuple[str, ...], frozenset[str]], Planned] = {}
 
-    def find(self, catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw]) -> Planned:
+    def find(self, catalog: Catalog, goals: Sequence[str], given: Given) -> Planned:
         """Return the plan of a flow that can start; raise `DefinitionError` if values are missing."""
         if catalog is not self._catalog or len(self._known) >= _KNOWN:
             self._catalog = catalog
@@ -181,7 +198,7 @@ class Plans:
         known = self._known.get(key)
         return known if known is not None else self._plan(catalog, key, given)
 
-    def _plan(self, catalog: Catalog, key: tuple[tuple[str, ...], frozenset[str]], given: Mapping[str, Raw]) -> Planned:
+    def _plan(self, catalog: Catalog, key: tuple[tuple[str, ...], frozenset[str]], given: Given) -> Planned:
         matches, asked = Expressions().matches, []
 
         def match(expression: m.Expression, value: object) -> bool:
@@ -200,14 +217,23 @@ class Plans:
 
 
 def _plan(
-    catalog: Catalog, goals: Sequence[str], given: Mapping[str, Raw], mode: planner.Mode, match: planner.Match
+    catalog: Catalog, goals: Sequence[str], given: Given, mode: planner.Mode, match: planner.Match
 ) -> planner.Plan:
-    values = {name: (ANY.decode(value, name),) for name, value in given.items()}
+    values = {name: tuple(ANY.decode(value, name) for value in each) for name, each in given.items()}
     return planner.plan(catalog, goals, values, mode, match)
 
 
-def _plain(values: Mapping[str, tuple[Raw, ...]]) -> object:
+def _plain(values: Given) -> object:
     return {name: [msgspec.json.decode(one) for one in each] for name, each in values.items()}
+
+
+def _are_equal(one: object, other: object) -> bool:
+    """Whether two values are the same as JSON, where ``1`` and ``1.0`` are one number and ``true`` is none."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _ids(goals: Sequence[Goal]) -> Sequence[str]:

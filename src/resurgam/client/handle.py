@@ -28,7 +28,7 @@ from resurgam.core.errors import (
 from resurgam.core.failure import rebuild
 from resurgam.core.flow_event import CATALOG, FLOW, FlowCompleted, FlowFailed
 from resurgam.core.location import Location
-from resurgam.core.retry import Duration
+from resurgam.core.retry import Duration, is_whole
 from resurgam.core.schema import mismatch
 from resurgam.core.state import InstanceState, Status
 from resurgam.runtime.system import new_id
@@ -297,9 +297,15 @@ class Handle(Generic[R]):
         """Return the workflow's runs, executions, steps and children, with their ids."""
         return await verbs.tree.read_tree(self._store, await self._instance())
 
-    async def history(self, *, forgotten: bool = False) -> list[events.Event]:
-        """Return the recorded entries; with *forgotten* also those that were forgotten and are still kept."""
-        return list(await self._store.inspector.history(await self._instance(), forgotten=forgotten))
+    async def history(self, *, forgotten: bool = False, after: int = 0, limit: int | None = None) -> list[events.Event]:
+        """Return the recorded entries; with *forgotten* also those that were forgotten and are still kept.
+
+        To read a long history in pages, pass a *limit*, and as *after* the ``seq`` of the last entry of the page before.
+        """
+        if not is_whole(after, 0) or not (limit is None or is_whole(limit, 1)):
+            raise ValueError(f"after must be at least 0 and limit at least 1, got {after!r} and {limit!r}")
+        instance = await self._instance()
+        return [*await self._store.inspector.history(instance, forgotten=forgotten, after=after, limit=limit)]
 
     async def compensate(self, location: Location | str) -> "Handle[None]":
         """Compensate the saga step at this location manually, and return the handle of the workflow that does it.

@@ -151,7 +151,7 @@ class Survey(msgspec.Struct, frozen=True):
         """Return the failure of the attempt before this one of a child."""
         if child.attempt == 1:
             return None
-        first = next(iter(await self.store.inspector.history(child)), None)
+        first = next(iter(await self.store.inspector.history(child, limit=1)), None)
         previous = first.previous if isinstance(first, events.Started) else None
         if previous is None:
             return None

@@ -44,11 +44,17 @@ class Inspector(Protocol):
         ...
 
     async def history(
-        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
+        self,
+        execution: r.Addressed,
+        last: int | None = None,
+        *,
+        forgotten: bool = False,
+        after: int = 0,
+        limit: int | None = None,
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its *last* entries; empty if there is none.
 
-        Forgotten entries are left out, unless *forgotten* asks for them; they then stand at their ``seq``.
+        Without *last*, return entries whose ``seq`` is greater than *after*, the first *limit* of them. Forgotten entries are left out, unless *forgotten* asks for them; they then stand at their ``seq``.
         """
         ...
 

@@ -106,6 +106,8 @@ def test_a_wrong_option_of_an_engine_is_refused(make, kind, text):
         (lambda e: e.list(status="bogus"), ValueError, "status must be one of scheduled"),
         (lambda e: e.list(kind="catalog"), ValueError, "kind must be one of workflow, flow, got 'catalog'"),
         (lambda e: e.list(limit=0), ValueError, "limit must be a whole number, at least 1, got 0"),
+        (lambda e: e.handle("x").history(limit=0), ValueError, "limit at least 1, got 0 and 0"),
+        (lambda e: e.handle("x").history(after=-1), ValueError, "after must be at least 0"),
         (lambda e: e.handle(None).describe(), errors.NotFound, "there is no workflow with id None"),
     ],
 )

@@ -49,14 +49,20 @@ class MemoryInspector:
         return sorted(found, key=lambda i: (i.closed_at or 0, i.execution_id))[: query.limit]
 
     async def history(
-        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
+        self,
+        execution: r.Addressed,
+        last: int | None = None,
+        *,
+        forgotten: bool = False,
+        after: int = 0,
+        limit: int | None = None,
     ) -> Sequence[events.Event]:
-        """Return the active entries of an execution, or all that are kept; or the last of them."""
+        """Return the active entries of an execution, or all that are kept; the last of them, or a page."""
         row = self._table.find(execution)
         if row is None:
             return []
         log = row.kept() if forgotten else list(row.log.values())
-        return log if last is None else log[-last:]
+        return log[-last:] if last is not None else [entry for entry in log if entry.seq > after][:limit]
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open activities, the inbox and the lease of an execution."""

@@ -102,14 +102,20 @@ class PostgresInspector:
         return [instance for row in rows for instance in decodable(instance_of, row)]
 
     async def history(
-        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
+        self,
+        execution: r.Addressed,
+        last: int | None = None,
+        *,
+        forgotten: bool = False,
+        after: int = 0,
+        limit: int | None = None,
     ) -> Sequence[events.Event]:
-        """Return the log of an execution, or its last entries."""
+        """Return the log of an execution, a page of it, or its last entries."""
         execution_id = execution.execution_id
-        if last is None and not forgotten:
-            rows = await self._find("history", execution_id)
-        else:
+        if last is not None:
             rows = (await self._find("last_entries", execution_id, forgotten, last))[::-1]
+        else:
+            rows = await self._find("history", execution_id, forgotten, after, limit)
         return decode_log(rows, execution_id)
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:

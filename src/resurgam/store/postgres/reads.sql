@@ -37,9 +37,9 @@ WHERE i.deactivated AND i.closed_at < $1 AND (i.closed_at, i.execution_id) > ($2
   AND ($4::text IS NULL OR i.status = $4) AND ($5::text IS NULL OR i.name = $5)
 ORDER BY i.closed_at, i.execution_id LIMIT $6;
 
--- history: Return the active entries of a log.
+-- history: Return entries of a log after a seq, with the forgotten ones or without; all if the limit is NULL.
 SELECT e.seq, e.body FROM {schema}.events AS e
-WHERE e.execution_id = $1 AND e.forgotten IS NULL ORDER BY e.seq;
+WHERE e.execution_id = $1 AND ($2 OR e.forgotten IS NULL) AND e.seq > $3 ORDER BY e.seq LIMIT $4;
 
 -- logs: Return the active entries of logs after a seq, of executions that belong to their entity; each with the number of its
 -- part, from 1 on. The rows of a part are in order; to sort all of them would cost a second pass over a long log.
@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
     WHERE l.execution_id = p.execution_id AND l.seq > p.after AND l.forgotten IS NULL ORDER BY l.seq
 ) AS e;
 
--- last_entries: Return the last entries of a log, newest first, with the forgotten ones or without; all if the limit is NULL.
+-- last_entries: Return the last entries of a log, newest first, with the forgotten ones or without.
 SELECT e.seq, e.body FROM {schema}.events AS e
 WHERE e.execution_id = $1 AND ($2 OR e.forgotten IS NULL) ORDER BY e.seq DESC LIMIT $3;
 

@@ -9,7 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain, product
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -108,25 +108,34 @@ class RedisInspector:
         return await _merge(streams, query.limit, first=min)
 
     async def history(
-        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
+        self,
+        execution: r.Addressed,
+        last: int | None = None,
+        *,
+        forgotten: bool = False,
+        after: int = 0,
+        limit: int | None = None,
     ) -> Sequence[events.Event]:
-        """Return the log of an execution, or its last entries, of one moment."""
+        """Return the log of an execution, a page of it, or its last entries, of one moment."""
+        part = _LogPart(
+            forgotten=forgotten, backwards=last is not None, after=after, most=limit if last is None else last
+        )
         for at_once in (*[_ENTRIES] * _TRIES, 2**31):
-            rows = await self._read_log(execution, last, at_once, forgotten=forgotten)
+            rows = await self._read_log(execution, part, at_once)
             if rows is not None:
                 return decode_log(rows, execution.execution_id)
         raise AssertionError("a log that is read in one call has one state")
 
     async def _read_log(
-        self, execution: r.Addressed, last: int | None, at_once: int, *, forgotten: bool
+        self, execution: r.Addressed, wanted: "_LogPart", at_once: int
     ) -> Sequence[tuple[int, bytes]] | None:
         """Return entries as ``seq`` and body; None if others were forgotten between two calls."""
         link, partition = self._link, self._link.partition_of(execution.entity_id)
-        backwards = last is not None
-        if last is not None and not forgotten:
-            at_once = max(1, min(last, at_once))
+        backwards, forgotten, count = wanted.backwards, wanted.forgotten, wanted.most
+        if count is not None and not forgotten:
+            at_once = max(1, min(count, at_once))
         rows: list[tuple[int, bytes]] = []
-        start: int | None = None
+        start = None if backwards else wanted.after + 1
         gone: int | None = None
         while True:
             part = [execution.entity_id, execution.execution_id, start, backwards, forgotten, at_once]
@@ -135,9 +144,9 @@ class RedisInspector:
                 return None
             gone = gone_by_now
             rows += zip(flat[::2], flat[1::2], strict=True)
-            if start is None or (last is not None and len(rows) >= last):
+            if start is None or (count is not None and len(rows) >= count):
                 break
-        return rows[:last][::-1] if backwards else rows
+        return rows[:count][::-1] if backwards else rows[:count]
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open work of an execution that its log does not show."""
@@ -219,6 +228,15 @@ class OpenRedisInspector(RedisInspector):
     async def close(self) -> None:
         """Close the connections."""
         await self._link.close()
+
+
+class _LogPart(NamedTuple):
+    """Which entries of a log are read: *most* limits them; from the end backwards, or after a ``seq``."""
+
+    forgotten: bool
+    backwards: bool
+    after: int
+    most: int | None
 
 
 class _Stream:

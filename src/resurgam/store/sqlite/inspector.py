@@ -73,16 +73,21 @@ class SqliteInspector:
         return [instance for row in rows for instance in _decodable(instance_of, row)]
 
     async def history(
-        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
+        self,
+        execution: r.Addressed,
+        last: int | None = None,
+        *,
+        forgotten: bool = False,
+        after: int = 0,
+        limit: int | None = None,
     ) -> Sequence[events.Event]:
-        """Return the log of an execution, or its last entries."""
-        execution_id = execution.execution_id
-        if last is None and not forgotten:
-            rows = self._file.fetch("events_after", execution_id=execution_id, after=0)
+        """Return the log of an execution, a page of it, or its last entries."""
+        which = {"execution_id": execution.execution_id, "forgotten": int(forgotten)}
+        if last is not None:
+            rows = self._file.fetch("last_events", last=last, **which)[::-1]
         else:
-            end = -1 if last is None else last
-            rows = self._file.fetch("last_events", execution_id=execution_id, last=end, forgotten=int(forgotten))[::-1]
-        return decode_log(rows, execution_id)
+            rows = self._file.fetch("shown_events", after=after, limit=-1 if limit is None else limit, **which)
+        return decode_log(rows, execution.execution_id)
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open work of an execution that its log does not show."""

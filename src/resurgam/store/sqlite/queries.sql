@@ -91,7 +91,11 @@ DELETE FROM events WHERE execution_id = :execution_id AND forgotten >= :start AN
 SELECT seq, body FROM events
 WHERE execution_id = :execution_id AND seq > :after AND forgotten IS NULL ORDER BY seq;
 
--- last_events: Return the last entries of a log, newest first, with the forgotten ones or without; all if :last is negative.
+-- shown_events: Return entries of a log after a seq, with the forgotten ones or without; all if :limit is negative.
+SELECT seq, forgotten, body FROM events
+WHERE execution_id = :execution_id AND seq > :after AND (:forgotten OR forgotten IS NULL) ORDER BY seq LIMIT :limit;
+
+-- last_events: Return the last entries of a log, newest first, with the forgotten ones or without.
 SELECT seq, forgotten, body FROM events
 WHERE execution_id = :execution_id AND (:forgotten OR forgotten IS NULL) ORDER BY seq DESC LIMIT :last;
 

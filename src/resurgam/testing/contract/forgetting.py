@@ -33,6 +33,9 @@ class ForgettingCases(OpensStores):
             assert [_seqs(await b.store.read(log, after)) for after in range(1, 6)] == [[2, 5], [5], [5], [5], []]
             assert _seqs(await b.store.inspector.history(log)) == [1, 2, 5]
             assert _seqs(await b.store.inspector.history(log, 2)) == [2, 5]
+            pages = {(0, 1): [1], (0, 2): [1, 2], (1, 2): [2, 5], (2, 1): [5], (3, None): [5], (5, 9): [], (9, 1): []}
+            for (after, limit), page in pages.items():
+                assert _seqs(await b.store.inspector.history(log, after=after, limit=limit)) == page
 
     async def test_tools_see_all_that_is_kept_in_order(self) -> None:
         """Unchanged and in order, up to the last entry of all."""
@@ -43,6 +46,9 @@ class ForgettingCases(OpensStores):
             await b.committed(claim, forgotten=_marks({2: "{9}", 4: "{1}", 5: "{1}"}))
             assert list(await b.store.inspector.history(log, forgotten=True)) == written
             assert list(await b.store.inspector.history(log, 2, forgotten=True)) == written[-2:]
+            page = await b.store.inspector.history(log, forgotten=True, after=1, limit=3)
+            assert list(page) == written[1:4]
+            assert list(await b.store.inspector.history(log, forgotten=True, after=4)) == written[4:]
             assert list(await b.store.inspector.history(UNKNOWN, forgotten=True)) == []
 
     async def test_a_commit_forgets_what_it_appends_itself(self) -> None:

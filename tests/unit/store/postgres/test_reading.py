@@ -264,7 +264,7 @@ async def test_every_statement_is_planned_with_indexes(b):
         "newest_of_run": ["e", "r"],
         "execution": ["e", "r", "x"],
         "ended": [1, 1, "x", None, None, 10],
-        "history": ["x"],
+        "history": ["x", False, 0, 10],
         "logs": [["e"], ["x"], [0]],
         "last_entries": ["x", True, 10],
         "open_work": ["x", "e"],
