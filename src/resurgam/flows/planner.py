@@ -155,14 +155,17 @@ def _snapshot(catalog: Catalog, goals: Sequence[str]) -> tuple[m.Step, ...]:
 def _check_children(catalog: Catalog, plan: Plan, mode: Mode, match: Match) -> None:
     """Try to plan the flow steps of a plan, and theirs: raise `DefinitionError` if one contains itself."""
     for step_id in plan.children:
-        step = plan.steps[step_id]
-        assert step.flow is not None
         if step_id in plan.within:
             path = " -> ".join([*plan.within, step_id])
             raise DefinitionError(f"flow step {step_id!r} contains itself: {path}; take it out of its own goals")
-        within = (*plan.within, step_id)
-        child = _plan(catalog, step.flow.goals, _given_to_child(step), mode, match, within)
-        _check_children(catalog, child, mode, match)
+        _check_children(catalog, plan_child(catalog, plan, step_id, mode, match), mode, match)
+
+
+def plan_child(catalog: Catalog, plan: Plan, step_id: str, mode: Mode, match: Match) -> Plan:
+    """Return the plan of a flow step as far as it can be told before it starts: its values are unknown."""
+    step = plan.steps[step_id]
+    assert step.flow is not None
+    return _plan(catalog, step.flow.goals, _given_to_child(step), mode, match, (*plan.within, step_id))
 
 
 def _given_to_child(step: m.Step) -> Given:

@@ -83,6 +83,14 @@ class NoKeys:
             raise Problem(403, "not_local", detail)
 
 
+class NoOtherSites:
+    """Lets every caller pass that is not a web page of another site; needs no key."""
+
+    async def check(self, connection: HTTPConnection, role: Role) -> None:
+        """Refuse a request from another site (403)."""
+        refuse_other_sites(connection)
+
+
 def refuse_other_sites(connection: HTTPConnection) -> None:
     """Raise `Problem` (403) for a request that a browser sends for a page of another site."""
     origin = connection.headers.get("origin")

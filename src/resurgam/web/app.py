@@ -13,7 +13,8 @@ from starlette.routing import Route
 
 from resurgam.engine import Engine
 from resurgam.web import health, openapi, problems
-from resurgam.web.access import Guard, KeyGuard, NoKeys
+from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites
+from resurgam.web.argyll import routes as argyll_routes
 from resurgam.web.drain import Drain
 from resurgam.web.keys import Keys
 from resurgam.web.routing import Endpoint, respond
@@ -24,11 +25,14 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS,)
 """Every route, in the order of the document."""
 
 
-def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = ()) -> Starlette:
+def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll: bool | None = None) -> Starlette:
     """Return an ASGI application that serves an open engine; mount it in another program, or serve it by itself.
 
     Callers need an API key unless *keys* is False. Then only requests to localhost and to *hosts* are answered, and
     none of pages of other sites: use it on loopback, or behind access control of your own.
+
+    With *argyll* the app also serves the protocol of Argyll, whose clients send no key; by default only if no key is
+    needed anyway.
     """
     guard: Guard = KeyGuard(Keys(engine.store.values)) if keys else NoKeys(hosts)
     document = msgspec.json.encode(openapi.document(ENDPOINTS))
@@ -39,8 +43,11 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = ()) -> Star
     routes = [
         Route(endpoint.path, _serve(endpoint, engine, guard), methods=[endpoint.method]) for endpoint in ENDPOINTS
     ]
+    original = (
+        argyll_routes(engine, NoOtherSites() if keys else guard) if argyll or (argyll is None and not keys) else []
+    )
     made = Starlette(
-        routes=[*routes, Route("/openapi.json", describe)],
+        routes=[*original, *routes, Route("/openapi.json", describe)],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
     made.state.drain = Drain()
