@@ -117,6 +117,30 @@ class SecondAnswers(Activities):
         return answer
 
 
+@breaks(
+    "test_an_activity_that_no_worker_has_claimed_is_answered_from_outside",
+    "test_an_activity_that_waits_for_its_next_attempt_is_answered_from_outside",
+    "test_an_activity_that_a_worker_runs_is_answered_from_outside",
+    "test_an_activity_of_a_paused_instance_is_answered_from_outside",
+    "test_an_activity_that_outlives_its_instance_is_answered_from_outside_after_the_end",
+)
+class NoAnswerWithoutALease(Activities):
+    def _at_attempt(self, part):
+        return None
+
+
+@breaks("test_an_activity_that_waits_for_its_next_attempt_is_answered_from_outside")
+class AnswersOfAnyAttempt(Activities):
+    def _at_attempt(self, part):
+        return self._table.rows[part.execution_id].activities.get(part.event.ref)
+
+
+@breaks("test_an_activity_that_has_begun_is_not_withdrawn_if_it_must_never_have_started")
+class WithdrawsWhatHasBegun(Activities):
+    def withdraw(self, row, withdrawal):
+        super().withdraw(row, msgspec.structs.replace(withdrawal, never_started=False))
+
+
 @breaks("test_an_activity_that_outlives_its_instance_is_handed_out_after_the_end")
 class NothingOutlives(Activities):
     def claim(self, activity, worker):

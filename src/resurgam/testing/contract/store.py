@@ -17,6 +17,7 @@ from resurgam.testing.contract.messages import MessageCases
 from resurgam.testing.contract.offering import OfferingCases
 from resurgam.testing.contract.open_work import OpenWorkCases
 from resurgam.testing.contract.ordering import OrderingCases
+from resurgam.testing.contract.outside_answers import OutsideAnswerCases
 from resurgam.testing.contract.pause import PauseCases
 from resurgam.testing.contract.promises import PromiseCases
 from resurgam.testing.contract.queries import QueryCases
@@ -44,6 +45,7 @@ class StoreContract(
     StartCases,
     WakeUpCases,
     ActivityCases,
+    OutsideAnswerCases,
     RecoveryCases,
     RetentionCases,
     IdentityCases,
