@@ -500,6 +500,17 @@ class Engine:
         """Record the health of the service of a step; return False if it is the same. The server's prober does it."""
         return await self._client().flows.set_health(step_id, status, error)
 
+    async def complete_work(self, flow_id: str, step_id: str, token: str, outputs: Mapping[str, object]) -> bool:
+        """Answer an async step that was called with the webhook address of this *token*: its outputs by name.
+
+        Return whether this answer was the first; only that one counts. Raise `NotFound` if nothing was called with it.
+        """
+        return await self._client().webhooks.complete(flow_id, step_id, token, outputs)
+
+    async def fail_work(self, flow_id: str, step_id: str, token: str, reason: str) -> bool:
+        """Answer an async step as `complete_work` does: it has failed for good."""
+        return await self._client().webhooks.fail(flow_id, step_id, token, reason)
+
     async def resolve(self, promise_id: str, value: object = None) -> bool:
         """Resolve the promise of this id; return whether this settlement was the first. Only the first counts."""
         return await self._client().resolve(promise_id, value)

@@ -38,6 +38,7 @@ from resurgam.store.retention import Purge
 
 if TYPE_CHECKING:
     from resurgam.client.flows import Flows
+    from resurgam.client.webhook import Webhooks
 
 IfExists = Literal["error", "attach", "replace"]
 
@@ -105,6 +106,11 @@ class Client:
     def flows(self) -> "Flows":
         """The verbs of goal flows."""
         return verbs.flows.Flows(self._access, self._name)
+
+    @cached_property
+    def webhooks(self) -> "Webhooks":
+        """The answers of async steps."""
+        return verbs.webhook.Webhooks(self._access)
 
     async def start(
         self,

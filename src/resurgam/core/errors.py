@@ -27,6 +27,8 @@
     │   └── PayloadTooLarge     a value exceeds ``max_payload``
     ├── NotDeterministic        workflow code made a call that cannot be replayed
     ├── NonRetryable            raised by an activity: do not retry
+    │   ├── StepRejected        the service of a step has refused it for good
+    │   └── NotWanted           the flow does not need a work item any more, so that it is not attempted again
     ├── RetryAfter              raised by an activity: retry after this delay
     ├── Postponed               raised by the engine's own activities: run again at this moment
     ├── CorruptHistory          the events of a history contradict each other
@@ -301,6 +303,14 @@ class NotDeterministic(ResurgamError):
 
 class NonRetryable(ResurgamError):
     """Raise this in an activity to fail it without further retries."""
+
+
+class StepRejected(NonRetryable):
+    """The service of an HTTP step has refused it for good, or was called as often as its policy allows."""
+
+
+class NotWanted(NonRetryable):
+    """The flow does not need a work item any more, so that it is not attempted again."""
 
 
 class RetryAfter(ResurgamError):

@@ -30,8 +30,6 @@ ACKNOWLEDGED: Final = "Acknowledged"
 """The type of the "failure" of an async call that the service has accepted: its answer comes later."""
 DEFERRED: Final = "Deferred"
 """The type of the "failure" of a call that was not made yet, because the service is unhealthy."""
-NOT_WANTED: Final = "NotWanted"
-"""The type of the failure of a call that was not made, because the flow does not need it any more."""
 CATALOG_QUEUE: Final = "resurgam.catalog"
 """The queue of the catalog. Clients serve it themselves, so that steps can be registered without a worker."""
 

@@ -9,11 +9,14 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.entry import Event
+from resurgam.core.errors import NotWanted
+from resurgam.core.typename import type_name
 from resurgam.flows import model as m
 from resurgam.flows.state import LOST, FlowState, WorkItem, WorkStatus, number_of
 from resurgam.flows.validate import inner_outputs
 
 _OBJECT: Final = ord("{")
+_NOT_WANTED: Final = type_name(NotWanted)
 
 
 def translated(state: FlowState, event: Event) -> Iterable[Event]:
@@ -32,7 +35,7 @@ def translated(state: FlowState, event: Event) -> Iterable[Event]:
 
 def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iterator[Event]:
     match event:
-        case events.ActivityFailed(failure=failure) if failure.type == fe.NOT_WANTED:
+        case events.ActivityFailed(failure=failure) if failure.type == _NOT_WANTED:
             yield fe.WorkCancelled(ref=number, step=step.id)
         case events.ActivityFailed():
             yield fe.WorkFailed(ref=number, step=step.id, failure=event.failure)

@@ -116,6 +116,6 @@ class OutsideAnswerCases(OpensStores):
             assert found.request.queue == QUEUE
             attempt = found.attempt
         event = events.ActivityCompleted(ref=2, at=1, attempt=attempt, result=Raw(b'{"paid":true}'))
-        addressed = {"entity_id": instance.entity_id, "execution_id": instance.execution_id}
-        [answer] = await b.store.complete_activities([r.ActivityResult(**addressed, epoch=0, event=event)])
+        part = r.ActivityResult(entity_id=instance.entity_id, execution_id=instance.execution_id, epoch=0, event=event)
+        [answer] = await b.store.complete_activities([part])
         return answer
