@@ -45,8 +45,8 @@ class Webhooks:
     async def fail(self, flow_id: str, step_id: str, token: str, reason: str) -> bool:
         """Fail a work item for good; return whether this answer was the first."""
         check_text(reason, "reason")
-        rejected = StepRejected(f"step {step_id!r} has failed: {reason}")
-        return await self._answer(flow_id, step_id, token, capture(rejected, limit=self._access.max_payload))
+        failure = capture(StepRejected(reason), limit=self._access.max_payload)
+        return await self._answer(flow_id, step_id, token, failure)
 
     async def _answer(self, flow_id: str, step_id: str, token: str, answer: Raw | Failure) -> bool:
         instance, number = await self._find(flow_id, token)
