@@ -42,6 +42,9 @@ LOOKING = (
     ["flow", "explain", "x"],
     ["step", "list"],
     ["step", "remove", "x"],
+    ["keys", "list"],
+    ["keys", "revoke", "1"],
+    ["workers"],
 )
 QUIET = """
 from resurgam.worker import watchdog
@@ -385,7 +388,7 @@ def test_a_store_that_is_gone_with_the_process_is_refused(url, arguments, store)
     done = resurgam(*arguments, "--store", store)
 
     line = f"{store!r} does not outlive this process; use a file, as in sqlite:///shop.db"
-    path = " ".join(arguments[: 2 if arguments[0] in ("flow", "step") else 1])
+    path = " ".join(arguments[: 2 if arguments[0] in ("flow", "keys", "step") else 1])
     hint = f"(see resurgam {path} --help)"
     assert (done.exit_code, done.stderr) == (2, f"Error: the store {line} {hint}\n")
 

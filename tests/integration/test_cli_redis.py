@@ -37,6 +37,9 @@ ARGUMENTS = {
     "flow start": ("greet",),
     "history": ("o-1",),
     "import": ("o-1.jsonl",),
+    "keys create": ("nightly", "--role", "read"),
+    "keys list": (),
+    "keys revoke": ("1",),
     "list": (),
     "pause": ("o-1",),
     "purge": ("--older-than", "1d", "--yes"),
@@ -45,6 +48,7 @@ ARGUMENTS = {
     "resolve": ("00aabbccddee", "1"),
     "resume": ("o-1",),
     "retry": ("o-1",),
+    "serve": ("--port", "0"),
     "show": ("o-1",),
     "signal": ("o-1", "go"),
     "start": ("greet", '"Ada"'),
@@ -56,6 +60,7 @@ ARGUMENTS = {
     "update": ("o-1", "put"),
     "vacuum": (),
     "worker": ("greetings.py",),
+    "workers": (),
 }
 WITHOUT_STORE = {"dev", "lint", "move"}
 """Commands that take no ``--store``; `move` has two of its own, and tests of its own."""

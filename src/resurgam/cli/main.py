@@ -81,6 +81,9 @@ def main() -> None:
 
 for listed in (
     ListedCommand("worker", "worker.worker", "Run a worker with the code of a module."),
+    ListedCommand("serve", "serve.serve", "Serve the HTTP API, with a worker inside."),
+    ListedCommand("keys", "keys.keys", "Create, list and revoke the keys of the HTTP API."),
+    ListedCommand("workers", "workers.workers", "List the workers that serve the store."),
     ListedCommand("dev", "dev.dev", "Start a server for development, and a worker beside it."),
     ListedCommand("check", "check.check_command", "Replay all open runs against the code of a module."),
     ListedCommand("lint", "lint.lint", "Find non-deterministic calls in workflow code."),

@@ -1,15 +1,12 @@
 """`resurgam worker`: import the user's module and serve queues until the process is stopped."""
 
 import asyncio
-import importlib
-import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -20,11 +17,9 @@ from resurgam import Engine
 from resurgam.cli import output
 from resurgam.cli.arguments import call_engine, check_text, example, parse_age, with_store
 from resurgam.cli.module import load_module
-from resurgam.cli.text import report_unwritable
+from resurgam.cli.process import configure_logging, log_level_option, loop_factory, report_ready
 from resurgam.store.open import shown_url
 
-_LEVELS = ("debug", "info", "warning", "error", "critical")
-_LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 _RESTART_DELAY = 1.0
 """Seconds until a process that has ended is replaced."""
 
@@ -56,11 +51,7 @@ _PARENT = "RESURGAM_PARENT"
 @click.option(
     "--retain", metavar="AGE", callback=parse_age, help="Remove workflows that closed this long ago: 12h, 30d, 4w."
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(_LEVELS, case_sensitive=False),
-    help="The level of the log on stderr.  [default: info, unless MODULE configures logging]",
-)
+@log_level_option
 @with_store
 def worker(  # noqa: PLR0913 -- each is an option of the command line
     *,
@@ -79,9 +70,9 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
     With several processes, one that dies is replaced.
     """
     load_module(module)
-    _configure_logging(log_level)
+    configure_logging(log_level)
     if processes == 1:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(store, queues, max_activities, retain, as_json=as_json))
         return
     # A store that cannot be opened is told of once, here; processes that find it so later are replaced until it can.
@@ -101,25 +92,6 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
     click.get_current_context().exit(code)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the loop factory of uvloop if it is installed, else None for that of asyncio."""
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-def _configure_logging(level: str | None) -> None:
-    """Log to stderr unless the user's module has configured logging; set the *level* in any case, if given."""
-    root = logging.getLogger()
-    if not root.handlers:
-        logging.basicConfig(format=_LOG_FORMAT, level=(level or "info").upper())
-    elif level is not None:
-        root.setLevel(level.upper())
-
-
 async def _serve(
     store: str, queues: tuple[str, ...], max_activities: int, retain: timedelta | None, *, as_json: bool
 ) -> None:
@@ -129,7 +101,7 @@ async def _serve(
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {shown}; stop with Ctrl-C"
         # One iteration later, when `run` handles signals: a reader of this line may send one at once.
         asyncio.get_running_loop().call_soon(
-            lambda: _report_ready({"queues": queues, "store": shown}, ready, as_json=as_json)
+            lambda: report_ready({"queues": queues, "store": shown}, ready, as_json=as_json)
         )
         await engine.run()
 
@@ -146,13 +118,6 @@ def _stop_with_parent() -> None:
 
         os.set_inheritable(pipe, False)  # noqa: FBT003 -- it takes no keyword
         loop.add_reader(pipe, stop)
-
-
-def _report_ready(content: object, text: str, *, as_json: bool) -> None:
-    try:
-        output.report(content, text, as_json=as_json)
-    except OSError as error:  # a closed output does not stop the worker
-        report_unwritable(error)
 
 
 class WorkerProcesses:

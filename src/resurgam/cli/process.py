@@ -1,0 +1,66 @@
+"""What commands share that serve until they are stopped: the event loop, the log, and the line that they are ready."""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from resurgam.cli import output
+from resurgam.cli.text import report_unwritable
+
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+_LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+_WEB = ("httptools", "httpx2", "starlette", "uvicorn", "websockets")
+
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS, case_sensitive=False),
+    help="The level of the log on stderr.  [default: info, unless MODULE configures logging]",
+)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the loop factory of uvloop if it is installed, else None for that of asyncio."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def configure_logging(level: str | None) -> None:
+    """Log to stderr unless the user's module has configured logging; set the *level* in any case, if given."""
+    root = logging.getLogger()
+    if not root.handlers:
+        logging.basicConfig(format=_LOG_FORMAT, level=(level or "info").upper())
+    elif level is not None:
+        root.setLevel(level.upper())
+    for name in ("httpx2", "uvicorn"):  # they log each request with its URL, and each start
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:
+            library.setLevel(logging.WARNING)
+
+
+def report_ready(content: object, text: str, *, as_json: bool) -> None:
+    """Print that the process serves; an output that is closed does not stop it."""
+    try:
+        output.report(content, text, as_json=as_json)
+    except OSError as error:
+        report_unwritable(error)
+
+
+@contextmanager
+def web_needed() -> Iterator[None]:
+    """Refuse a command of the HTTP API, in one line, where its libraries are missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _WEB:
+            raise
+        message = f"the HTTP API needs {missing}; install it with: pip install 'resurgam[web]'"
+        raise click.ClickException(message) from error

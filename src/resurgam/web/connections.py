@@ -1,0 +1,128 @@
+"""Connections of clients: the limits of a request's head, and their end when the server stops."""
+
+import asyncio
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+MAX_HEAD: Final = 64 * 1024
+"""The most bytes of the URL and the headers of a request."""
+
+REQUEST_SECONDS: Final = 60.0
+"""Seconds within which a request must have arrived: its head since the connection was made, and its body."""
+
+_REFUSED_SECONDS: Final = 2.0
+"""Seconds for which the rest of a refused request is read and dropped."""
+
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+)
+_TOO_LARGE_BODY: Final = (
+    b'{"status":431,"title":"Request Header Fields Too Large","code":"head_too_large",'
+    b'"detail":"the URL and the headers have more than %d bytes together"}' % MAX_HEAD
+)
+
+
+class Connections(ServerState):
+    """The connections of a server. *draining*: each is closed with the answer to the request that comes next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draining = False
+
+    def drain(self) -> None:
+        """Close each connection with its next answer. An answer that has begun already cannot say so, and stays."""
+        self.draining = True
+        for connection in self.connections:
+            if isinstance(connection, LimitedConnection):
+                connection.close_with_next_answer()
+
+    def close_slow(self, now: float) -> None:
+        """Close connections whose request has not arrived in time."""
+        for connection in [*self.connections]:
+            if isinstance(connection, LimitedConnection) and connection.is_slow(now):
+                connection.transport.close()
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """A connection that refuses a long head, which the parser of uvicorn does not."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._state = cast("Connections", server_state)
+        self._head_bytes = 0
+        self._in_head = True
+        self._is_refused = False
+        self._since = self.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived; a head is refused as soon as it is too long, whether it ends or not."""
+        if self._is_refused:
+            return
+        super().data_received(data)
+        if self._in_head and not self._is_done:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._in_head = True
+        self._since = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        """Start to answer, and say in the answer whether the connection is closed with it."""
+        self._in_head = False
+        if self._is_done:
+            return
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
+            self._refuse_head()
+            return
+        super().on_headers_complete()
+        if self._state.draining:
+            self.close_with_next_answer()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body, unless the request is not answered."""
+        if not self._is_done:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request, unless it is not answered."""
+        if not self._is_done:
+            super().on_message_complete()
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether nothing more can be answered."""
+        return self._is_refused or self.transport.is_closing()
+
+    def close_with_next_answer(self) -> None:
+        """Say in an answer that has not begun that the connection is closed with it, and do so."""
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+
+    def is_slow(self, now: float) -> bool:
+        """Whether a request has begun, or a first one is awaited, and has not arrived for long."""
+        if now - self._since <= REQUEST_SECONDS:
+            return False
+        return self._in_head or (self.cycle is not None and self.cycle.more_body)
+
+    def _refuse_head(self) -> None:
+        """Answer, and close a moment later: at once would reset the connection, and the answer would be lost."""
+        self._is_refused = True
+        self.transport.write(_TOO_LARGE % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_REFUSED_SECONDS, self.transport.close)

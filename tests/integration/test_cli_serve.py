@@ -1,0 +1,156 @@
+"""`resurgam serve`, `keys` and `workers`."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+from click.testing import CliRunner, Result
+
+from resurgam import Engine
+from resurgam.cli.main import main
+from support.limits import HANGS
+
+SRC = str(Path(__file__).parents[2] / "src")
+WITHOUT = """
+import sys
+sys.modules[{name!r}] = None  # as if it were not installed
+from resurgam.cli.main import main
+main({arguments!r}, prog_name="resurgam")
+"""
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path}/shop.db"
+    monkeypatch.setenv("RESURGAM_STORE", url)
+    return url
+
+
+def resurgam(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, prog_name="resurgam")
+
+
+def value_of(store, key):
+    async def read():
+        async with Engine(store, worker=False) as engine:
+            return await engine.store.values.get(key)
+
+    return asyncio.run(read())
+
+
+@contextlib.contextmanager
+def serving(*arguments):
+    """Run a server; yield its process and what it printed when it was ready."""
+    command = [sys.executable, "-m", "resurgam", "serve", "--json", "--port", "0", *arguments]
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise AssertionError(process.communicate(timeout=HANGS)[1])
+            yield process, json.loads(line)
+        finally:
+            process.kill()
+
+
+def test_a_server_says_where_it_is_serves_with_a_worker_and_ends_with_zero(store):
+    with serving() as (process, ready):
+        assert ready["url"] == ready["public_url"]
+        assert ready["url"].startswith("http://127.0.0.1:")
+        assert not ready["url"].endswith(":0")
+        assert httpx2.get(f"{ready['url']}/health").json()["status"] == "healthy"
+        assert value_of(store, "public-url") == ready["url"].encode()
+        worker = json.loads(resurgam("workers", "--json").stdout)["workers"][0]
+        assert worker["pid"] == process.pid
+        row = resurgam("workers").stdout.splitlines()[1].split()
+        assert row[:4] == [worker["worker_id"], worker["host"], str(process.pid), "default"]
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(HANGS), process.stderr.read()) == (0, "")
+
+
+def test_an_address_that_others_reach_is_not_served_without_a_key(store):
+    done = resurgam("serve", "--host", "0.0.0.0", "--port", "0")
+    assert done.exit_code == 1
+    assert done.stderr.count("\n") == 1
+    assert "resurgam keys create NAME --role admin" in done.stderr
+
+
+def test_a_server_with_keys_may_be_reached_from_elsewhere(store):
+    resurgam("keys", "create", "nightly", "--role", "read")
+    with serving("--host", "0.0.0.0", "--public-url", "https://flows.example/") as (process, ready):
+        port = ready["url"].rpartition(":")[2]
+        assert ready["needs_keys"]
+        assert value_of(store, "public-url") == b"https://flows.example"
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers={"Host": "flows.example"}) as client:
+            assert client.get("/health").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(HANGS), process.stderr.read()) == (0, "")
+
+
+def test_a_key_that_was_revoked_is_no_key_for_a_server(store):
+    resurgam("keys", "create", "nightly", "--role", "admin")
+    assert resurgam("keys", "revoke", "1").exit_code == 0
+    assert resurgam("serve", "--require-keys", "--port", "0").exit_code == 1
+
+
+def test_a_key_is_printed_once(store):
+    made = resurgam("keys", "create", "nightly", "--role", "operate")
+    key = made.stdout.strip()
+    assert key.startswith("rsg_1_")
+    assert key not in made.stderr
+    resurgam("keys", "create", "other", "--role", "read")
+    resurgam("keys", "revoke", "2")
+    listed = resurgam("keys", "list").stdout
+    assert [line.split()[:3] for line in listed.splitlines()[1:]] == [
+        ["1", "nightly", "operate"],
+        ["2", "other", "read"],
+    ]
+    documents = json.loads(resurgam("keys", "list", "--json").stdout)["keys"]
+    assert [document["revoked_at"] is None for document in documents] == [True, False]
+    assert key.rpartition("_")[2] not in listed + str(documents)
+    assert "hash" not in documents[0]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("revoke", "7"), ("create", "x", "--role", "owner"), ("create", "", "--role", "read")]
+)
+def test_a_bad_command_about_keys_is_refused_in_one_line(store, arguments):
+    resurgam("keys", "create", "nightly", "--role", "operate")
+    done = resurgam("keys", *arguments)
+    assert done.exit_code in (1, 2)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(store):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = resurgam("serve", "--port", str(taken.getsockname()[1]))
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: cannot listen on 127.0.0.1 port ")
+    assert "in use" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["flows.example", "ftp://x", "http://a:b@x", "http://x?y=1", "http://x:99999", "http://[x"]
+)
+def test_a_public_url_must_be_one_that_paths_can_be_added_to(store, url):
+    done = resurgam("serve", "--public-url", url)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["starlette", "uvicorn", "httptools"])
+def test_without_the_extra_a_server_says_what_to_install(store, name):
+    program = WITHOUT.format(name=name, arguments=["serve", "--port", "0"])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=HANGS)
+    assert done.returncode == 1
+    assert done.stderr == f"Error: the HTTP API needs {name}; install it with: pip install 'resurgam[web]'\n"

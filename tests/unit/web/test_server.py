@@ -1,0 +1,180 @@
+"""The server's connections: limits of a request's head, and what becomes of requests when it stops."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from resurgam.web.connections import MAX_HEAD, REQUEST_SECONDS
+from resurgam.web.drain import Drain, drain_of
+from resurgam.web.server import HttpServer, bind
+from support.limits import HANGS
+
+
+class Served:
+    """A server with a route that waits for the test, one that answers at once, and one that never ends by itself."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.clients: list[Client] = []
+        self.app = Starlette(
+            routes=[
+                Route("/slow", self._slow, methods=["POST"]),
+                Route("/fast", self._fast),
+                Route("/stream", self._stream),
+            ]
+        )
+        self.app.state.drain = Drain()
+        self.sockets = bind("127.0.0.1", 0)
+        self.port = self.sockets[0].getsockname()[1]
+        self.http = HttpServer(self.app, self.sockets)
+
+    async def _slow(self, request: Request) -> Response:
+        body = await request.body()
+        self.asked.set()
+        await self.answer.wait()
+        return PlainTextResponse(body)
+
+    async def _fast(self, request: Request) -> Response:
+        return PlainTextResponse("fast")
+
+    async def _stream(self, request: Request) -> Response:
+        async def parts():
+            yield b"begun"
+            await drain_of(request).wait()
+            yield b"ended"
+
+        return StreamingResponse(parts())
+
+    async def connect(self) -> "Client":
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        if not self.app.state.drain.begun:
+            self.hurry.set()
+            await self.http.drain(self.hurry)
+        for client in self.clients:
+            client.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await client.writer.wait_closed()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, line: str, body: bytes = b"") -> None:
+        self.writer.write(f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    async def head(self) -> str:
+        return (await self.reader.readuntil(b"\r\n\r\n")).decode()
+
+    async def rest(self) -> bytes:
+        """Return everything until the server closes the connection."""
+        return await asyncio.wait_for(self.reader.read(), HANGS)
+
+
+@pytest.fixture
+async def served():
+    found = Served()
+    await found.http.start()
+    yield found
+    await found.close()
+
+
+async def test_a_request_in_flight_is_answered_while_new_connections_are_refused(served):
+    client = await served.connect()
+    client.send("POST /slow", b"order")
+    await served.asked.wait()
+    draining = asyncio.create_task(served.http.drain(served.hurry))
+    while not served.app.state.drain.begun:
+        await asyncio.sleep(0)
+    with pytest.raises(ConnectionRefusedError):
+        await served.connect()
+    served.answer.set()
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in answer
+    assert answer.endswith(b"order")
+    await draining
+
+
+async def test_a_request_on_a_kept_connection_is_answered_though_the_server_has_begun_to_stop(served):
+    client = await served.connect()
+    client.send("GET /fast")
+    assert "connection: close" not in await client.head()
+    assert await client.reader.readexactly(4) == b"fast"
+    draining = asyncio.create_task(served.http.drain(served.hurry))
+    while not served.app.state.drain.begun:
+        await asyncio.sleep(0)
+    client.send("GET /fast")
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in answer
+    await draining
+
+
+async def test_a_connection_that_waits_to_be_accepted_is_answered(served):
+    with contextlib.closing(socket.create_connection(("127.0.0.1", served.port))) as waiting:
+        waiting.sendall(b"GET /fast HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        draining = asyncio.create_task(served.http.drain(served.hurry))
+        answer = await asyncio.to_thread(waiting.makefile("rb").read)
+    assert answer.startswith(b"HTTP/1.1 200")
+    await draining
+
+
+async def test_a_stream_ends_whole_when_the_server_stops(served):
+    client = await served.connect()
+    client.send("GET /stream")
+    await client.reader.readuntil(b"begun\r\n")
+    draining = asyncio.create_task(served.http.drain(served.hurry))
+    assert await client.rest() == b"5\r\nended\r\n0\r\n\r\n"
+    await draining
+
+
+async def test_a_second_signal_does_not_wait_for_requests(served):
+    client = await served.connect()
+    client.send("POST /slow", b"order")
+    await served.asked.wait()
+    draining = asyncio.create_task(served.http.drain(served.hurry))
+    served.hurry.set()
+    await asyncio.wait_for(draining, HANGS)
+    assert not served.answer.is_set()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"x" * MAX_HEAD + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /fast HTTP/1.1\r\nHost: localhost\r\n" + b"a: b\r\n" * MAX_HEAD + b"\r\n",
+        b"GET /fast HTTP/1.1\r\nHost: localhost\r\nx: " + b"x" * 2 * MAX_HEAD,
+    ],
+    ids=["url", "many", "endless"],
+)
+async def test_a_head_that_is_too_long_is_refused(served, head):
+    client = await served.connect()
+    client.writer.write(head)
+    assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_request_that_does_not_arrive_is_given_up(served):
+    silent, partial, waiting = [await served.connect() for _ in range(3)]
+    partial.writer.write(b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nor")
+    waiting.send("POST /slow", b"order")
+    await served.asked.wait()
+    now = asyncio.get_running_loop().time()
+    served.http.connections.close_slow(now + 1)
+    served.http.connections.close_slow(now + REQUEST_SECONDS + 1)
+    assert await silent.rest() == await partial.rest() == b""
+    served.answer.set()
+    assert (await waiting.head()).startswith("HTTP/1.1 200")
