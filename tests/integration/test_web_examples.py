@@ -39,13 +39,14 @@ def running(example: str, folder: Path):
             process.kill()
 
 
-def answered(client: httpx2.Client, method: str, url: str, **options) -> httpx2.Response:
+def answered(process, client: httpx2.Client, method: str, url: str, **options) -> httpx2.Response:
     """Send a request as soon as the server listens."""
     begin = time.monotonic()
     while True:
         try:
             return client.request(method, url, **options)
         except httpx2.ConnectError:
+            assert process.poll() is None, process.stdout.read()
             assert time.monotonic() - begin < HANGS
 
 
@@ -58,7 +59,7 @@ def client():
 def test_a_person_decides_on_the_approval_page_and_the_workflow_goes_on(tmp_path, client):
     with running("approval_page.py", tmp_path) as (process, url):
         address = re.search(r"http://\S+", process.stdout.readline())[0]
-        assert "<button formaction=?buy=yes>" in answered(client, "GET", address).text
+        assert "<button formaction=?buy=yes>" in answered(process, client, "GET", address).text
         assert client.post(f"{url}/guessed?buy=yes").status_code == 404
         assert client.post(f"{address}?buy=yes").text == "Thank you."
         assert process.stdout.read() == "a piano is bought\n"
@@ -74,7 +75,7 @@ def test_the_approval_page_has_thirty_lines():
 def test_the_shop_has_its_own_routes_and_those_of_the_engine(tmp_path, client):
     with running("shop.py", tmp_path) as (process, url):
         large = {"id": "o-1", "cents": 490_000}
-        assert answered(client, "POST", f"{url}/orders", json=large).json() == {"id": "o-1"}
+        assert answered(process, client, "POST", f"{url}/orders", json=large).json() == {"id": "o-1"}
         assert client.post(f"{url}/orders", json=large).status_code == 202
         assert client.post(f"{url}/orders", json={"id": "o-1", "cents": 0}).status_code == 422
         assert client.get(f"{url}/orders/o-1").json()["status"] == "running"

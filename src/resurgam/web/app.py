@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from resurgam.engine import Engine
 from resurgam.web import health, openapi, problems
-from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites
+from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, Role
 from resurgam.web.argyll import routes as argyll_routes
 from resurgam.web.drain import Drain
 from resurgam.web.keys import Keys
@@ -26,15 +26,16 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS,)
 
 
 def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll: bool | None = None) -> Starlette:
-    """Return an ASGI application that serves an open engine; mount it in another program, or serve it by itself.
+    """Return an ASGI application that serves an engine; mount it in another program, or serve it by itself.
 
+    The engine must be open when the first request comes; it may be opened after this call, in a lifespan.
     Callers need an API key unless *keys* is False. Then only requests to localhost and to *hosts* are answered, and
     none of pages of other sites: use it on loopback, or behind access control of your own.
 
     With *argyll* the app also serves the protocol of Argyll, whose clients send no key; by default only if no key is
     needed anyway.
     """
-    guard: Guard = KeyGuard(Keys(engine.store.values)) if keys else NoKeys(hosts)
+    guard: Guard = KeyGuard(_KeysOf(engine)) if keys else NoKeys(hosts)
     document = msgspec.json.encode(openapi.document(ENDPOINTS))
 
     async def describe(request: Request) -> Response:
@@ -52,6 +53,19 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
     )
     made.state.drain = Drain()
     return made
+
+
+class _KeysOf:
+    """The keys of an engine's store, which may be opened later."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._keys: Keys | None = None
+
+    async def role_of(self, key: str) -> Role | None:
+        if self._keys is None:
+            self._keys = Keys(self._engine.store.values)
+        return await self._keys.role_of(key)
 
 
 def _serve(endpoint: Endpoint, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:
