@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from resurgam.core.flow_event import HealthStatus
     from resurgam.flows.catalog import Health
+    from resurgam.flows.http.outbound import Outbound
     from resurgam.flows.model import Step
     from resurgam.flows.planner import Mode, Plan
     from resurgam.flows.steps import Goal
@@ -60,6 +61,7 @@ class Engine:
     and the store is still closed. A value larger than *max_payload* bytes as JSON is refused where it is passed.
 
     With *retain* the worker removes runs that closed longer ago than that, as `purge` does, in small batches.
+    *outbound* says which addresses the worker may call for HTTP steps, and how many at a time.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
@@ -78,6 +80,7 @@ class Engine:
         tick_limit: Duration = 10,
         max_payload: int = MAX_PAYLOAD,
         retain: Duration | None = None,
+        outbound: "Outbound | None" = None,
     ) -> None:
         if not isinstance(url, str) and not hasattr(url, "claim"):
             raise TypeError(f"url must be the URL of a store, or a store, got {url!r}")
@@ -102,6 +105,7 @@ class Engine:
             cache_size=cache_size,
             tick_limit=milliseconds(tick_limit) / 1000,
             retain=None if retain is None else milliseconds(retain),
+            outbound=outbound,
         )
         self._store: Store | None = None
         self._opened_client: Client | None = None

@@ -15,6 +15,7 @@ from resurgam.core.codec import MAX_PAYLOAD, check_size
 from resurgam.core.errors import Postponed, ProcessDied, ResurgamError
 from resurgam.core.event import NULL
 from resurgam.core.failure import capture, in_user_code, rebuild, retry_delay
+from resurgam.core.flow_event import HTTP_ACTIVITY
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
@@ -23,6 +24,7 @@ from resurgam.runtime.log_limit import TracebackLimit
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
+from resurgam.worker.brains import ServiceActivity
 from resurgam.worker.heartbeat import AttemptTimeouts, Result, RunningAttempt, identity_of
 from resurgam.worker.memo import Memos
 from resurgam.worker.process_main import Answer, Call
@@ -59,17 +61,21 @@ class ActivityRunner:
         chance: Callable[[], float],
         max_payload: int = MAX_PAYLOAD,
         memos: Memos | None = None,
+        services: ServiceActivity | None = None,
     ) -> None:
         self._registry = registry
         self._memos = memos
+        self._services = services
         self._clock = clock
         self._chance = chance
         self.max_payload = max_payload
         self._processes = Processes(processors())
 
     async def close(self) -> None:
-        """End the processes of attempts."""
+        """End the processes of attempts, and close the connections of calls."""
         await self._processes.close()
+        if self._services is not None:
+            await self._services.close()
 
     async def run(self, attempt: RunningAttempt, completed: Callable[[RunningAttempt, Result], None]) -> Result:
         """Run one attempt and return the event that records its result; call *completed* first if it has not failed.
@@ -81,7 +87,7 @@ class ActivityRunner:
         try:
             if task.deliveries and not self._rule(request).redeliver:
                 raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
-            activity = self._registry.activities.find(request.name)
+            activity = self._find(request.name)
             enter_activity(attempt)
             if activity.is_async and request.timeout is None and request.heartbeat is None and request.memo is None:
                 # The fast path, for most attempts: the function is awaited here, with nothing to watch beside it.
@@ -192,6 +198,12 @@ class ActivityRunner:
         if error is not None:
             raise _Failed from error
         return value
+
+    def _find(self, name: str) -> Activity[..., Any]:
+        """Return an activity. The one that calls services belongs to a store; a registry may serve several."""
+        if name == HTTP_ACTIVITY and self._services is not None:
+            return self._services.find()
+        return self._registry.activities.find(name)
 
     def _rule(self, request: ActivityRequest) -> RetryRule:
         """Return the retry policy of an activity: that of the call, else that of its definition."""

@@ -125,6 +125,7 @@ def identity_of(task: ActivityTask) -> ActivityInfo:
         workflow_id=task.entity_id,
         attempt=task.attempt,
         queue=request.queue,
+        redelivered=task.deliveries > 0,
     )
 
 

@@ -1,10 +1,18 @@
 """The options of a worker, checked before anything is opened."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from resurgam.flows.http.outbound import Outbound
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The queues that a worker serves, and its limits. *lease* and *retain* are in milliseconds, other times in seconds."""
+    """The queues that a worker serves, and its limits. *lease* and *retain* are in milliseconds, other times in seconds.
+
+    *outbound* are the rules for calls of HTTP steps.
+    """
 
     name: str
     queues: tuple[str, ...] = ("default",)
@@ -15,6 +23,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_size: int = 1000
     tick_limit: float = 10.0
     retain: int | None = None
+    outbound: "Outbound | None" = None
 
     def __post_init__(self) -> None:
         for option in ("max_activities", "cache_size"):

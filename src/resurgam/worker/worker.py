@@ -15,7 +15,7 @@ from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, Committed, EagerOffer, Release, Work
 from resurgam.worker.attempts import ActivityRunner
-from resurgam.worker.brains import script_activity
+from resurgam.worker.brains import ServiceActivity, script_activity
 from resurgam.worker.build import build_of
 from resurgam.worker.commit import Committer
 from resurgam.worker.held import HeldInstance
@@ -58,7 +58,12 @@ class Worker:
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
         registry.activities.provide(SCRIPT_ACTIVITY, script_activity)
         runner = ActivityRunner(
-            registry, clock, chance=system.chance, max_payload=max_payload, memos=Memos(store.values, clock)
+            registry,
+            clock,
+            chance=system.chance,
+            max_payload=max_payload,
+            memos=Memos(store.values, clock),
+            services=ServiceActivity(store, clock, options.outbound, max_payload=max_payload),
         )
         self._presence = Presence(
             store.workers, name=options.name, build=build_of(registry), queues=options.queues, lease=options.lease

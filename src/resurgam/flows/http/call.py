@@ -45,6 +45,12 @@ def url_problem(template: str) -> str | None:
     return None
 
 
+def host_of(template: str) -> str:
+    """Return the host and port of an address, without anything else that it may hold; empty if it is none."""
+    parts = _PARTS.fullmatch(template)
+    return "" if parts is None else parts[2].rpartition("@")[2]
+
+
 def fill(template: str, arguments: Mapping[str, Raw]) -> str:
     """Return an address with its parameters replaced by escaped arguments; raise ``ValueError`` if that is no address.
 
@@ -97,13 +103,17 @@ def outgoing(call: HttpCall, webhook_url: str = "") -> Outgoing:
     if call.mode == "compensate":
         # Another request than the call that it undoes: a service keeps answers by this key.
         headers["Idempotency-Key"] += "/compensate"
-        known = arguments | _fields(call.outputs)
+        known = arguments | _outputs(call.outputs)
         content = msgspec.json.encode({"input": arguments, "output": call.outputs})
     url = fill(call.url, known)
     if call.method == "GET":
         return Outgoing(method=call.method, url=url, headers=headers)
     headers["Content-Type"] = "application/json"
     return Outgoing(method=call.method, url=url, headers=headers, body=content)
+
+
+def _outputs(written: Raw) -> dict[str, Raw]:
+    return _fields(written) if bytes(written).startswith(b"{") else {}
 
 
 def webhook_url(public_url: str, call: HttpCall, token: str) -> str:

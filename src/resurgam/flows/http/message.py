@@ -16,15 +16,6 @@ DEFAULT_TIMEOUT: Final = 30_000
 DEFAULT_DEADLINE: Final = 3_600_000
 """Milliseconds that an async step has for its answer, from its acknowledgement on."""
 
-NOT_COMPLETED: Final = "NotCompleted"
-"""The type of a failure after which a step is called again: 5xx, no answer in time, no connection, `Retry-After`."""
-
-ACKNOWLEDGED: Final = "Acknowledged"
-"""The type of the note that an async step has accepted a call; nothing has failed."""
-
-DEFERRED: Final = "Deferred"
-"""The type of the note that a call waits because the step is unhealthy; nothing has failed."""
-
 
 class HttpCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is called for a work item, the same for all its attempts. It holds no secret: it is recorded.

@@ -8,9 +8,15 @@ from typing import Final
 _FORM: Final = re.compile(r"(\d{1,18})-[0-9a-f]{32}", re.ASCII)
 
 
+def number_in(receipt: str) -> tuple[str, int]:
+    """Return the run and the number of the work item that a receipt names."""
+    run_id, _, number = receipt.rpartition("/")
+    return run_id, int(number)
+
+
 def webhook_token(secret: bytes, receipt: str) -> str:
     """Return the token of a work item: its number, and a hash of its id that only a holder of *secret* can make."""
-    number = receipt.rpartition("/")[2]
+    _, number = number_in(receipt)
     digest = blake2b(receipt.encode(), key=secret, digest_size=16, person=b"webhook").hexdigest()
     return f"{number}-{digest}"
 

@@ -33,7 +33,7 @@ class ActivityInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     *idempotency_key* is the same for every attempt of this activity: pass it to external services, so that a repeated
     call has no further effect. *details* are the latest that an earlier attempt passed to ``activity.heartbeat()``, as
-    plain JSON types, or None.
+    plain JSON types, or None. *redelivered*: this attempt has begun before, and its worker was lost.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ActivityInfo(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     queue: str
     details: Any = None
+    redelivered: bool = False
 
     @property
     def idempotency_key(self) -> str:
