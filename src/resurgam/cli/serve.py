@@ -48,6 +48,11 @@ def _check_url(context: click.Context, parameter: click.Parameter, value: Any) -
     help="The URL under which step services reach this server.  [default: http://HOST:PORT]",
 )
 @click.option("--require-keys", is_flag=True, help="Require API keys on loopback too, as behind a proxy.")
+@click.option(
+    "--allow-argyll",
+    is_flag=True,
+    help="Serve the protocol of Argyll where keys are required: whoever reaches the server may use it, without a key.",
+)
 @log_level_option
 @with_store
 def serve(  # noqa: PLR0913 -- each is an option of the command line
@@ -59,6 +64,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
     port: int,
     public_url: str | None,
     require_keys: bool,
+    allow_argyll: bool,
     log_level: str | None,
 ) -> None:
     """Serve the HTTP API, and the default queue with the code of MODULE, a dotted name or the path of a .py file.
@@ -74,7 +80,9 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
     if module is not None:
         load_module(module)
     configure_logging(log_level)
-    options = Options(store=store, host=host, port=port, public_url=public_url, require_keys=require_keys)
+    options = Options(
+        store=store, host=host, port=port, public_url=public_url, require_keys=require_keys, argyll=allow_argyll
+    )
 
     async def run() -> None:
         await Server(options).run(lambda address: _report(address, store, as_json=as_json))

@@ -1,5 +1,6 @@
 """Who may ask: the roles of callers, and the guard that every request passes."""
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import ip_address
@@ -12,6 +13,8 @@ from resurgam.web.problems import Problem
 
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host")
 """Headers that a proxy adds."""
+
+_WEBHOOK: Final = re.compile(r"(/webhook/.*)/[^/]*")
 
 
 class Role(StrEnum):
@@ -99,6 +102,11 @@ def refuse_other_sites(connection: HTTPConnection) -> None:
     site = _site(origin)
     if site[0] is None or site != _site(f"//{connection.headers.get('host', '')}"):
         raise Problem(403, "other_site", "pages of other sites may not use this server")
+
+
+def shown_path(connection: HTTPConnection) -> str:
+    """Return the path of a request as a log may have it: that of a webhook ends with a secret."""
+    return _WEBHOOK.sub(r"\1/***", connection.url.path)
 
 
 def is_loopback(host: str) -> bool:

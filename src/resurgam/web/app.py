@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from resurgam.engine import Engine
 from resurgam.web import health, openapi, problems
-from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, Role
+from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, Role, shown_path
 from resurgam.web.argyll import routes as argyll_routes
 from resurgam.web.drain import Drain
 from resurgam.web.keys import Keys
@@ -93,6 +93,6 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_unexpected(request: Request, error: Exception) -> Response:
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    logger.error("%s %s failed", request.method, shown_path(request), exc_info=error)
     detail = "the server failed to answer; its log says why"
     return problems.answer(problems.Problem(500, "internal", detail))

@@ -50,13 +50,17 @@ class CannotServe(ResurgamError):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to serve, and where. *public_url* None: the address that the server listens on."""
+    """What to serve, and where. *public_url* None: the address that the server listens on.
+
+    *argyll*: serve the protocol of Argyll, which knows no keys, though other routes need them.
+    """
 
     store: str
     host: str = "127.0.0.1"
     port: int = 8080
     public_url: str | None = None
     require_keys: bool = False
+    argyll: bool = False
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +114,7 @@ class Server:
     async def _serve(
         self, engine: Engine, sockets: list[socket.socket], report: Callable[[Address], None], *, needs_keys: bool
     ) -> None:
-        http = HttpServer(app(engine, keys=needs_keys), sockets)
+        http = HttpServer(app(engine, keys=needs_keys, argyll=self._options.argyll or None), sockets)
         await http.start()
         try:
             address = self._address(sockets[0].getsockname()[1], needs_keys=needs_keys)

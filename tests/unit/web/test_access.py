@@ -13,7 +13,7 @@ from resurgam.core.errors import NotFound
 from resurgam.runtime.system import SystemClock
 from resurgam.store.memory.values import MemoryValues
 from resurgam.web import app
-from resurgam.web.access import KeyGuard, NoKeys, Role, is_loopback
+from resurgam.web.access import KeyGuard, NoKeys, Role, is_loopback, shown_path
 from resurgam.web.keys import KEPT_SECONDS, Keys
 from resurgam.web.problems import Problem
 
@@ -162,6 +162,18 @@ async def test_without_keys_only_this_machine_and_no_page_of_another_site_may_as
 )
 def test_loopback_is_this_machine_only(host, is_local):
     assert is_loopback(host) is is_local
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/webhook/f/s/3-secret", "/webhook/f/s/***"),
+        ("/api/webhook/a/b/s/3-secret", "/api/webhook/a/b/s/***"),
+        ("/flows/f", "/flows/f"),
+    ],
+)
+def test_the_token_of_a_webhook_is_not_logged(path, shown):
+    assert shown_path(HTTPConnection({"type": "http", "path": path, "query_string": b"", "headers": []})) == shown
 
 
 async def test_no_answer_lets_a_page_of_another_site_read_it():

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from resurgam.engine import Engine
-from resurgam.web.access import Guard, Role
+from resurgam.web.access import Guard, Role, shown_path
 from resurgam.web.problems import Problem, problem_of
 from resurgam.web.routing import limited_body
 
@@ -61,7 +61,7 @@ def served(handler: Handler, role: Role, engine: Engine, guard: Guard) -> Callab
             problem = problem_of(error)
             if problem is not None:
                 return _refused(problem)
-            logger.exception("%s %s failed", request.method, request.url.path)
+            logger.exception("%s %s failed", request.method, shown_path(request))
             return refusal(500, "the server failed to answer; its log says why")
 
     return serve
