@@ -12,17 +12,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from resurgam.engine import Engine
-from resurgam.web import events, health, openapi, problems
+from resurgam.web import health, openapi, problems
 from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, Role, shown_path
 from resurgam.web.argyll import routes as argyll_routes
 from resurgam.web.drain import Drain
-from resurgam.web.hub import Hub
 from resurgam.web.keys import Keys
 from resurgam.web.routing import Endpoint, respond
 
 logger = logging.getLogger("resurgam.web")
 
-ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS, *events.ENDPOINTS)
+ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS,)
 """Every route, in the order of the document."""
 
 
@@ -52,8 +51,7 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
         routes=[*original, *routes, Route("/openapi.json", describe)],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
-    made.state.drain = drain = Drain()
-    made.state.hub = Hub(engine.store, drain)
+    made.state.drain = Drain()
     return made
 
 

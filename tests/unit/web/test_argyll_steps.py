@@ -148,6 +148,26 @@ async def test_the_engine_tells_the_health_of_every_step(client: httpx2.AsyncCli
     assert (await client.get("/engine/cluster/events")).json() == {"events": [], "count": 0}
 
 
+async def test_the_health_of_a_service_is_told_with_its_changes() -> None:
+    service = {"endpoint": "http://127.0.0.1:9/call", "health_check": "http://127.0.0.1:9/health"}
+    step = {"id": "call", "name": "Call", "type": "async", "attributes": {}, "http": service}
+    async with argyll_served(worker=False) as served:
+        registered = await served.http.post("/engine/step", json=step)
+        assert registered.json()["step"]["http"] == {**service, "timeout": 0}
+        assert (await served.http.get("/engine/health/call")).json() == {"status": "unknown"}
+        await served.engine.set_step_health("call", "unhealthy", "HTTP 503")
+        assert (await served.http.get("/engine/health/call")).json() == {"status": "unhealthy", "error": "HTTP 503"}
+        [event] = (await served.http.get("/engine/cluster/events")).json()["events"]
+        assert (event["sequence"], event["type"], event["aggregate_id"]) == (0, "step_health_changed", ["cluster"])
+        assert event["data"] == {
+            "node_id": "resurgam",
+            "step_id": "call",
+            "status": "unhealthy",
+            "error": "HTTP 503",
+        }
+        assert (await served.http.get("/engine/catalog/events")).json()["count"] == 1
+
+
 async def test_a_page_of_another_site_cannot_use_these_routes(client: httpx2.AsyncClient) -> None:
     answer = await client.post("/engine/step", json=DOUBLE, headers={"origin": "http://elsewhere.example"})
     assert (answer.status_code, answer.json()["status"]) == (403, 403)

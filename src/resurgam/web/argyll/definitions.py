@@ -59,13 +59,14 @@ class AttributeBody(msgspec.Struct):
 
 
 class HttpBody(msgspec.Struct):
-    """The service of a step."""
+    """The service of a step. *deadline* is ours: how long the answer of an async step is waited for."""
 
     endpoint: str = ""
     method: str | None = None
     health_check: str | None = None
     compensate: str | None = None
     timeout: int | None = None
+    deadline: int | None = None
 
 
 class FlowBody(msgspec.Struct):

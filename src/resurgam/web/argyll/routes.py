@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from resurgam.engine import Engine
 from resurgam.web.access import Guard, Role
-from resurgam.web.argyll import flows, steps
+from resurgam.web.argyll import flows, steps, webhook
 from resurgam.web.argyll.exchange import Handler, refusal, served
 
 _TABLE: Final[Sequence[tuple[str, str, Handler]]] = (
@@ -34,6 +34,7 @@ _TABLE: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/engine/flow/{id:path}/status", flows.status),
     ("GET", "/engine/flow/{id:path}/events", flows.events),
     ("GET", "/engine/flow/{id:path}", flows.show),
+    ("POST", "/webhook/{flow:path}/{step}/{token}", webhook.answer_step),
 )
 _ROLES: Final = {"GET": Role.READ, "POST": Role.OPERATE, "PUT": Role.ADMIN, "DELETE": Role.ADMIN}
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -17,6 +17,9 @@ from resurgam.web.argyll.shapes import moment, plan_shape
 CANCELLED: Final = "cancelled: it was not begun, and no longer needed"
 """The error of a work item that was cancelled: the original has no such status, so it is shown as failed."""
 
+_WAITING: Final = (WorkStatus.PENDING, WorkStatus.NOT_COMPLETED, WorkStatus.COMPENSATING)
+"""A work item that may be tried again."""
+
 _EMPTY: Final = Raw(b"{}")
 _NO_EDGE: Final = Edge()
 
@@ -95,6 +98,8 @@ def times_of(log: Iterable[Event]) -> dict[int, Times]:
         match entry:
             case fe.WorkStarted():
                 times[number] = Times(entry.at)
+            case fe.DispatchDeferred():
+                times[number] = Times()  # it has not begun after all
             case fe.WorkSucceeded() | fe.WorkFailed() | fe.WorkNotCompleted() | fe.WorkCancelled():
                 times.setdefault(number, Times()).completed_at = entry.at
             case _:
@@ -141,7 +146,7 @@ def _item(item: WorkItem, times: Times) -> dict[str, Any]:
         "status": str(WorkStatus.FAILED if cancelled else item.status),
         "started_at": moment(times.started_at),
         "completed_at": moment(times.completed_at),
-        "next_retry_at": moment(item.next_retry_at if not cancelled else None),
+        "next_retry_at": moment(item.next_retry_at if item.status in _WAITING else None),
         "inputs": item.changes,
     }
     if item.outputs != NULL:
