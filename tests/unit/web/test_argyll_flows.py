@@ -115,20 +115,6 @@ async def test_every_value_that_is_given_for_a_name_counts(served: Served) -> No
     assert state["executions"]["every"]["outputs"] == {"sum": 7}
 
 
-async def test_a_for_each_with_parallelism_completes_with_the_results_in_order(served: Served) -> None:
-    """With the original every flow with a parallelism of 2 or more failed."""
-    work = {"work_config": {"parallelism": 4}}
-    each = script_step("each", "return {square = n * n}", outputs=("square",), **work)
-    each["attributes"]["n"] = {"role": "required", "type": "array", "required": {"for_each": True}}
-    await served.register(each)
-    await served.start("f", "each", n=[list(range(9))])
-    state = await served.ended("f")
-    assert state["status"] == "completed"
-    assert state["executions"]["each"]["outputs"]["square"] == [{"n": n, "square": n * n} for n in range(9)]
-    items = state["executions"]["each"]["work_items"]
-    assert [item["inputs"] for item in items.values()] == [{"n": n} for n in range(9)]
-
-
 async def test_the_error_of_a_flow_names_the_step_that_failed(served: Served) -> None:
     """With the original it named any of the steps that missed its output."""
     broken = script_step("zz-broken", "error('no such user')", "value", outputs=("a",))
