@@ -38,6 +38,7 @@ from resurgam.worker.tasks import complete
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
+    from resurgam.client.health_checks import HealthChecks
     from resurgam.core.flow_event import HealthStatus
     from resurgam.flows.catalog import Health
     from resurgam.flows.http.outbound import Outbound
@@ -494,6 +495,13 @@ class Engine:
     async def steps(self) -> "builtins.list[Step]":
         """Return the registered steps, in the order of their ids."""
         return [*(await self._client().flows.catalog()).steps.values()]
+
+    def health_checks(self) -> "HealthChecks":
+        """Return an async context manager: while it is entered, the services of steps are probed every 30 seconds.
+
+        A step is probed at its ``health_check``; what changes is recorded. Several processes on one store share the work.
+        """
+        return self._client().health_checks(self._options.outbound)
 
     async def step_health(self, step_id: str) -> "Health":
         """Return the health of the service of a step, as it was last probed. Raise `NotFound` for an unknown step."""

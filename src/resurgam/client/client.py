@@ -38,7 +38,9 @@ from resurgam.store.retention import Purge
 
 if TYPE_CHECKING:
     from resurgam.client.flows import Flows
+    from resurgam.client.health_checks import HealthChecks
     from resurgam.client.webhook import Webhooks
+    from resurgam.flows.http.outbound import Outbound
 
 IfExists = Literal["error", "attach", "replace"]
 
@@ -111,6 +113,10 @@ class Client:
     def webhooks(self) -> "Webhooks":
         """The answers of async steps."""
         return verbs.webhook.Webhooks(self._access)
+
+    def health_checks(self, outbound: "Outbound | None") -> "HealthChecks":
+        """Return the health checks of the registered steps."""
+        return verbs.health_checks.make(self._access, self._name, outbound)
 
     async def start(
         self,

@@ -5,8 +5,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from resurgam.core.clock import Clock
 from resurgam.flows.errors import ClientMissing
+from resurgam.flows.http.activity import CallActivity
 from resurgam.flows.http.message import HttpCall
 from resurgam.flows.http.outbound import Outbound
+from resurgam.flows.http.sending import Sends
 from resurgam.flows.http.token import number_in
 from resurgam.flows.state import FlowState
 from resurgam.flows.stored_catalog import CatalogReader
@@ -24,20 +26,23 @@ _HEALTH_KEPT: Final = 1000
 _URL_KEPT: Final = 5000
 
 
+def service_client(outbound: Outbound, *, max_body: int) -> Sends:
+    """Return what sends requests; raise `ClientMissing` if its package is not installed."""
+    try:
+        from resurgam.flows.http.client import ServiceClient  # noqa: PLC0415 -- its package may be missing
+    except ModuleNotFoundError as error:
+        raise ClientMissing(
+            f"HTTP steps cannot be called from here: the package {error.name} is missing; "
+            "install it with: pip install 'resurgam[web]'"
+        ) from None
+    return ServiceClient(outbound, max_body=max_body)
+
+
 class Services:
     """The activity that calls services, and the connections that it keeps open until it is closed."""
 
     def __init__(self, store: Store, clock: Clock, outbound: Outbound, *, max_payload: int) -> None:
-        try:
-            from resurgam.flows.http.activity import CallActivity  # noqa: PLC0415 -- its package may be missing
-            from resurgam.flows.http.client import ServiceClient  # noqa: PLC0415 -- as above
-        except ModuleNotFoundError as error:
-            raise ClientMissing(
-                f"this worker cannot call HTTP steps: the package {error.name} is missing; "
-                "install it with: pip install 'resurgam[web]'"
-            ) from None
-
-        self._client = ServiceClient(outbound, max_body=max_payload)
+        self._client = service_client(outbound, max_body=max_payload)
         surroundings = StoreSurroundings(store, clock)
         self.activity: Activity[..., Any] = CallActivity(self._client, surroundings, clock, system.chance).definition()
 

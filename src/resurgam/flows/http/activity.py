@@ -15,10 +15,10 @@ from resurgam.core.entry import Failure
 from resurgam.core.errors import NotWanted, Postponed, ResurgamError, StepRejected
 from resurgam.flows.errors import StepNotCompleted
 from resurgam.flows.http.addresses import AddressRefused
-from resurgam.flows.http.answer import Answer, Incomplete, Outputs, Rejection, Response, read_answer
-from resurgam.flows.http.call import Outgoing, host_of, outgoing, webhook_url
-from resurgam.flows.http.client import Unreachable
+from resurgam.flows.http.answer import Answer, Incomplete, Outputs, Rejection, read_answer
+from resurgam.flows.http.call import host_of, outgoing, webhook_url
 from resurgam.flows.http.message import HttpCall
+from resurgam.flows.http.sending import Sends, Unreachable
 from resurgam.flows.http.token import webhook_token
 from resurgam.runtime.definitions.definition import ActivityOptions, AsyncActivity
 from resurgam.runtime.definitions.info import ActivityInfo, activity_info
@@ -33,14 +33,6 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: int = 0
     deferrals: int = 0
     deadline: int | None = None
-
-
-class Sends(Protocol):
-    """What sends requests; see `ServiceClient`."""
-
-    async def send(self, outgoing: Outgoing, *, timeout: float, body_wanted: bool = True) -> Response:
-        """Send a request and return the answer."""
-        ...
 
 
 class Surroundings(Protocol):

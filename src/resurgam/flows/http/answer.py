@@ -70,7 +70,7 @@ def read_answer(mode: Mode, response: Response, now: int) -> Answer:
 
 
 def _refusal(response: Response, now: int) -> Incomplete | Rejection:
-    status, reason = response.status, _summary(response)
+    status, reason = response.status, summary(response)
     pause = retry_after(response, now)
     if status >= 500:
         return Incomplete(reason, pause or 0)
@@ -83,7 +83,7 @@ def _refusal(response: Response, now: int) -> Incomplete | Rejection:
 
 def _outputs(response: Response) -> Outputs | Rejection:
     if _is_problem(response):
-        return Rejection(_summary(response))
+        return Rejection(summary(response))
     if response.content_encoding not in {"", "identity"}:
         return Rejection(f"answered with a body in encoding {response.content_encoding!r}, which was not asked for")
     if response.cut:
@@ -130,7 +130,8 @@ def _media_type(response: Response) -> str:
     return response.content_type.partition(";")[0].strip().lower()
 
 
-def _summary(response: Response) -> str:
+def summary(response: Response) -> str:
+    """Return what a service answered, in the middle of a sentence."""
     status = response.status
     phrase = f" {HTTPStatus(status).phrase}" if status in HTTPStatus._value2member_map_ else ""
     return f"answered {status}{phrase}{_said(response)}"

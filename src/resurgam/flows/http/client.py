@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 import httpcore2
 import httpx2
 
-from resurgam.core.errors import ResurgamError
 from resurgam.flows.http.addresses import AllowList
 from resurgam.flows.http.answer import Response
 from resurgam.flows.http.call import Outgoing
 from resurgam.flows.http.outbound import Outbound
+from resurgam.flows.http.sending import Unreachable
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Return the addresses of a host."""
@@ -34,12 +34,8 @@ _BROKEN: Final = (
 _TIMEOUTS: Final = (TimeoutError, httpx2.TimeoutException, httpcore2.TimeoutException)
 
 
-class Unreachable(ResurgamError):
-    """A service gave no answer, or not a whole one: no connection, a broken one, or no answer in time."""
-
-
 class ServiceClient:
-    """Sends requests. It follows no redirects, keeps no cookies, and knows no proxies."""
+    """Sends requests, as `Sends` says."""
 
     def __init__(self, outbound: Outbound, *, max_body: int, resolve: Resolve | None = None) -> None:
         self._max_body = max_body
@@ -54,11 +50,7 @@ class ServiceClient:
         await self._transport.aclose()
 
     async def send(self, outgoing: Outgoing, *, timeout: float, body_wanted: bool = True) -> Response:
-        """Send a request and return the answer, within *timeout* seconds after a connection may be used.
-
-        Raise `Unreachable` without a whole answer, `AddressRefused` if the address must not be called, ``ValueError``
-        if it is none. The body of a success is read only if it is wanted.
-        """
+        """Send a request and return the answer, within *timeout* seconds after a connection may be used."""
         try:
             request = httpx2.Request(
                 outgoing.method,

@@ -8,8 +8,8 @@ from resurgam.flows.errors import StepNotCompleted
 from resurgam.flows.http.activity import CallActivity, Progress
 from resurgam.flows.http.addresses import AddressRefused
 from resurgam.flows.http.answer import Response
-from resurgam.flows.http.client import Unreachable
 from resurgam.flows.http.message import HttpCall
+from resurgam.flows.http.sending import Unreachable
 from resurgam.flows.http.token import is_token
 from resurgam.runtime.definitions.info import ActivityInfo, enter_activity
 

@@ -7,8 +7,9 @@ import pytest
 
 from resurgam.flows.http.addresses import AddressRefused
 from resurgam.flows.http.call import Outgoing
-from resurgam.flows.http.client import ServiceClient, Unreachable
+from resurgam.flows.http.client import ServiceClient
 from resurgam.flows.http.outbound import Outbound
+from resurgam.flows.http.sending import Unreachable
 
 FOREVER = 3600
 
