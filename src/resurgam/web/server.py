@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvicorn
@@ -14,14 +15,12 @@ from starlette.applications import Starlette
 
 from resurgam.core.errors import ResurgamError
 from resurgam.engine import Engine
+from resurgam.flows.services import PUBLIC_URL
 from resurgam.store.open import shown_url
 from resurgam.web.access import is_loopback
 from resurgam.web.app import app
 from resurgam.web.connections import Connections, LimitedConnection
 from resurgam.web.keys import Keys
-
-PUBLIC_URL: Final = "public-url"
-"""The key of the value with the URL under which others reach the server, without a slash at its end."""
 
 _GRACE: Final = 10.0
 """Seconds in which requests in flight may finish once the server stops."""
@@ -42,6 +41,7 @@ _BACKLOG: Final = 2048
 _MAX_FILES: Final = 65_536
 """The most open files that the process asks for, as each connection is one; less if the system allows less."""
 
+_NO_ADDRESS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -219,22 +219,39 @@ def _signals_handled(handle: Callable[[], None]) -> Iterator[None]:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Return a socket for each address of a host, all with the same port."""
+    """Return a socket for each address of a host that this machine has, all with the same port."""
     bound: list[socket.socket] = []
+    missing: OSError | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(found):
-            one = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is named
-            bound.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind((address[0], port or bound[0].getsockname()[1], *address[2:]))
+            chosen = port or (bound[0].getsockname()[1] if bound else 0)
+            try:
+                bound.append(_bound(family, kind, protocol, (str(address[0]), chosen, *address[2:])))
+            except OSError as error:
+                if error.errno not in _NO_ADDRESS:
+                    raise
+                missing = error  # localhost may mean ::1 where there is no IPv6
+        if not bound and missing is not None:
+            raise missing
     except OSError as error:
         for one in bound:
             one.close()
         raise CannotServe(f"cannot listen on {host} port {port}: {error.strerror}; choose --host and --port") from error
     return bound
+
+
+def _bound(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+    one = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is named
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+    except OSError:
+        one.close()
+        raise
+    return one
 
 
 def _accept_all(listening: socket.socket) -> list[socket.socket]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from resurgam.web.connections import MAX_HEAD, REQUEST_SECONDS
 from resurgam.web.drain import Drain, drain_of
-from resurgam.web.server import HttpServer, bind
+from resurgam.web.server import CannotServe, HttpServer, bind
 from support.limits import HANGS
 
 
@@ -178,3 +178,16 @@ async def test_a_request_that_does_not_arrive_is_given_up(served):
     assert await silent.rest() == await partial.rest() == b""
     served.answer.set()
     assert (await waiting.head()).startswith("HTTP/1.1 200")
+
+
+def test_every_address_of_a_host_has_the_same_port():
+    with contextlib.ExitStack() as opened:
+        names = [opened.enter_context(one).getsockname() for one in bind("localhost", 0)]
+        assert len({name[1] for name in names}) == 1
+        assert {name[0] for name in names} <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_a_host_that_is_not_this_machine_is_refused_with_its_name(host):
+    with pytest.raises(CannotServe, match=f"cannot listen on {host}"):
+        bind(host, 0)
