@@ -12,16 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from resurgam.engine import Engine
-from resurgam.web import health, openapi, problems
+from resurgam.web import events, health, openapi, problems
 from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, Role, shown_path
 from resurgam.web.argyll import routes as argyll_routes
 from resurgam.web.drain import Drain
+from resurgam.web.hub import Hub
 from resurgam.web.keys import Keys
 from resurgam.web.routing import Endpoint, respond
 
 logger = logging.getLogger("resurgam.web")
 
-ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS,)
+ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS, *events.ENDPOINTS)
 """Every route, in the order of the document."""
 
 
@@ -51,7 +52,8 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
         routes=[*original, *routes, Route("/openapi.json", describe)],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
-    made.state.drain = Drain()
+    made.state.drain = drain = Drain()
+    made.state.hub = Hub(lambda: engine.store, drain)
     return made
 
 
