@@ -93,6 +93,13 @@ async def test_a_flow_that_cannot_start_is_refused(served: Served, body: Any, st
     assert answer.json().keys() == {"error", "status"}
 
 
+async def test_a_body_that_is_nested_too_deeply_is_refused(served: Served) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    for path in ("/engine/flow", "/webhook/f/run/1-ab"):
+        answer = await served.http.post(path, content=b'{"id": "f", "goals": ["a"], "init": {"a": %b}}' % deep)
+        assert (answer.status_code, answer.json()["status"]) == (400, 400)
+
+
 async def test_missing_inputs_are_named(served: Served) -> None:
     await served.register(TRIPLE)
     answer = await served.start("f", "triple")

@@ -46,6 +46,8 @@ async def read_json(request: Request, kind: type[T], limit: int) -> T:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(400, f"invalid JSON request: {error}") from None
+    except RecursionError:
+        raise Refused(400, "invalid JSON request: it is nested too deeply") from None
 
 
 def served(handler: Handler, role: Role, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:
