@@ -16,7 +16,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.entry import Event, encode_event
-from resurgam.core.errors import NonRetryable
+from resurgam.core.errors import NonRetryable, Postponed
 from resurgam.core.event import decode_event
 from resurgam.core.outcome import ActivityRequest, Entry, Outcome
 from resurgam.core.retry import RetryRule
@@ -69,6 +69,10 @@ class FlowSimulation:
         self._queued: dict[int, int] = {}
         self._running: dict[int, int] = {}
         self._deliveries: dict[int, int] = {}
+        self._visible_at: dict[int, int] = {}
+        """The moments before which activities are not handed out, of those that chose one themselves."""
+        self._accepted: dict[int, object] = {}
+        """The answers that services will give to activities that they have accepted."""
         self._inbox: list[Entry] = []
         self._entries = 0
         self._folded = FlowState(self.log)
@@ -114,7 +118,7 @@ class FlowSimulation:
                 self._deliveries[request.ref] = 1
                 self.begun[request.ref] += 1
         for withdrawal in outcome.withdrawals:
-            if withdrawal.ref in self._queued:
+            if withdrawal.ref in self._queued and not (withdrawal.never_started and self.begun[withdrawal.ref]):
                 del self._queued[withdrawal.ref]
                 assert withdrawal.entry is not None
                 self.deliver(withdrawal.entry)
@@ -156,6 +160,8 @@ class FlowSimulation:
         self.calls.append((request.name, kwargs or (args[0] if len(args) == 1 else args)))
         try:
             result = self._functions.get(request.name, lambda *_, **__: {})(*args, **kwargs)
+        except Postponed as error:
+            self._postpone(ref, attempt, error)
         except Exception as error:
             rule = request.retry or RetryRule()
             pause = None if isinstance(error, NonRetryable) else rule.delay_after(attempt, 0.5)
@@ -167,6 +173,26 @@ class FlowSimulation:
                 self._queued[ref], self._deliveries[ref] = attempt + 1, 0
         else:
             self.deliver(events.ActivityCompleted(ref=ref, attempt=attempt, result=Raw(msgspec.json.encode(result))))
+
+    def _postpone(self, ref: int, attempt: int, error: Postponed) -> None:
+        again = {"attempt": attempt, "next_at": error.next_at, "failure": error.failure}
+        self.deliver(events.ActivityRetryScheduled(ref=ref, **again))
+        self._queued[ref], self._deliveries[ref], self._visible_at[ref] = attempt + 1, 0, error.next_at
+
+    def accept(self, ref: int, answer: object) -> None:
+        """Let a service have accepted an activity: it will answer it, at any time, unless it is answered before."""
+        self._accepted[ref] = answer
+
+    def answer(self, ref: int) -> None:
+        """Let a service answer. The store takes the first answer, whatever becomes of an attempt that runs."""
+        answer = self._accepted.pop(ref)
+        attempt = self._queued.pop(ref, None) or self._running.pop(ref, None)
+        if attempt is None:
+            return  # it is answered, or was given up
+        if isinstance(answer, Exception):
+            self.deliver(events.ActivityFailed(ref=ref, attempt=attempt, failure=failure(answer)))
+        else:
+            self.deliver(events.ActivityCompleted(ref=ref, attempt=attempt, result=Raw(msgspec.json.encode(answer))))
 
     def lose(self, ref: int) -> None:
         """Lose the worker of an attempt. It is delivered again, or cancelled if its flow has ended."""
@@ -200,7 +226,9 @@ class FlowSimulation:
         def of(action: Callable[[int], None], ref: int) -> Callable[[], None]:
             return lambda: action(ref)
 
-        actions = [*(of(self.claim, ref) for ref in self._queued), *(of(self.finish, ref) for ref in self._running)]
+        due = [ref for ref in self._queued if self._visible_at.get(ref, 0) <= self.now]
+        actions = [*(of(self.claim, ref) for ref in due), *(of(self.finish, ref) for ref in self._running)]
+        actions += [of(self.answer, ref) for ref in self._accepted]
         if self._inbox or (self.outcome.status.terminal and not self.state.deactivated and not actions):
             actions += [self.advance, self.advance, self.crash, self.lose_commit]
         if self._losses:
@@ -208,10 +236,14 @@ class FlowSimulation:
         return actions
 
     def _wakes(self) -> bool:
-        if self.outcome.wake_at is None:
+        """Let time pass until something is due; return whether there is anything."""
+        due = [self._visible_at[ref] for ref in self._queued if ref in self._visible_at]
+        due += [] if self.outcome.wake_at is None else [self.outcome.wake_at]
+        if not due:
             return False
-        self.now = max(self.now, self.outcome.wake_at)
-        self.advance()
+        self.now = max(self.now, min(due))
+        if self.outcome.wake_at is not None:
+            self.advance()
         return True
 
     def _record(self, entry: Event) -> None:

@@ -11,8 +11,9 @@ from resurgam.client.access import ANY
 from resurgam.client.pending import PendingWork, moment, with_progress
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
+from resurgam.core.retry import RetryRule
 from resurgam.flows.requests import item_id, place_of
-from resurgam.flows.state import FlowState, WorkStatus
+from resurgam.flows.state import FlowState, WorkItem, WorkStatus
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance, OpenWork
 
@@ -96,7 +97,24 @@ class FlowSurvey(msgspec.Struct, frozen=True):
             entity_id=entity_id,
             error=None if item.failure is None else rebuild(item.failure),
         )
+        if step.http is not None:
+            return _called(
+                with_progress(work, self.work, number, self.now), item, self.state.wiring.steps[step.id].retry
+            )
         if not child:
             return with_progress(work, self.work, number, self.now)
         found = await store.inspector.get(entity_id)
         return work if found is None else replace(work, status=str(found.status), attempt=found.attempt)
+
+
+def _called(work: PendingWork, item: WorkItem, rule: RetryRule | None) -> PendingWork:
+    """Return the work item of a service with its calls; the attempts of its activity are deliveries, waits included."""
+    undoing = item.status is WorkStatus.COMPENSATING
+    attempt = item.comp_retry_count + 1 if undoing else item.attempts + (item.status is WorkStatus.PENDING)
+    work = replace(work, attempt=attempt, max_attempts=(rule or RetryRule()).max_attempts, details=None)
+    if work.status != "retrying":
+        return work
+    if item.deadline is not None:
+        text = f"{work.text}: its service has accepted it"
+        return replace(work, text=text, status="acknowledged", until=moment(item.deadline), next_try=None)
+    return replace(work, status="deferred", text=f"{work.text}: {item.deferred}") if item.deferred else work

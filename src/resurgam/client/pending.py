@@ -31,8 +31,9 @@ class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``flow``, ``update``, ``operation``,
     ``race``, ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` on *worker*,
     ``queued`` until a worker claims it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* expired,
-    ``dead`` if it is a dead letter, ``answered`` if the workflow has not read its result yet. A child has its own
-    status, everything else is ``open``.
+    ``dead`` if it is a dead letter, ``answered`` if the workflow has not read its result yet; of a call of a service also
+    ``acknowledged`` until its answer comes, and ``deferred`` while the service is unhealthy. A child has its own status,
+    everything else is ``open``.
 
     *attempt* is the current or the next one, of *max_attempts* (None: no limit, or not known here). *redeliveries*
     counts how often this attempt was claimed again without a result. *error* is the failure of the attempt before.

@@ -1,14 +1,14 @@
 """Goal flows: name the result, and the engine plans, runs and records the steps that lead to it.
 
-A step says what it needs and what it provides. ``@step`` makes one of a Python function; `ScriptStep`, `FlowStep` and
-`WorkflowStep` define others. ``engine.start_flow(goals, init)`` starts a flow.
+A step says what it needs and what it provides. ``@step`` makes one of a Python function; `HttpStep`, `ScriptStep`,
+`FlowStep` and `WorkflowStep` define others. ``engine.start_flow(goals, init)`` starts a flow.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from resurgam.flows.catalog import Catalog
-    from resurgam.flows.definitions import FlowStep, ScriptStep, WorkflowStep
+    from resurgam.flows.definitions import FlowStep, HttpStep, ScriptStep, WorkflowStep
     from resurgam.flows.errors import ExpressionFailed
     from resurgam.flows.model import Step
     from resurgam.flows.planner import Plan, plan
@@ -22,6 +22,7 @@ else:
         "Const": "resurgam.flows.steps",
         "ExpressionFailed": "resurgam.flows.errors",
         "FlowStep": "resurgam.flows.definitions",
+        "HttpStep": "resurgam.flows.definitions",
         "Input": "resurgam.flows.steps",
         "Meta": "resurgam.flows.steps",
         "Plan": "resurgam.flows.planner",
@@ -48,6 +49,7 @@ __all__ = [
     "Const",
     "ExpressionFailed",
     "FlowStep",
+    "HttpStep",
     "Input",
     "Meta",
     "Plan",

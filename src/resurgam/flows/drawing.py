@@ -139,6 +139,8 @@ def _step_cards(plan: Plan, explained: PlanExplanation) -> Iterator[_Card]:
 def _kind_of(step: m.Step) -> str:
     if step.flow is not None:
         return f"flow: {', '.join(step.flow.goals)}"
+    if step.http is not None:
+        return f"{step.type} {step.http.method} {step.http.endpoint}"
     return f"workflow: {step.workflow.workflow}" if step.workflow is not None else step.type
 
 

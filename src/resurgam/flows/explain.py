@@ -285,10 +285,11 @@ class _View:
             item = self._state.items[number]
             label = "its work" if len(step.items) == 1 else f"work item {position} of {len(step.items)}"
             if item.status is WorkStatus.COMPENSATING:
-                again = item.next_retry_at if item.comp_retry_count else None
-                yield Wait(text=f"the compensation of {label}", until=None if again is None else _moment(again))
+                again = item.next_retry_at if item.comp_retry_count or item.deferred else None
+                text = f"the compensation of {label}{_deferral(item)}"
+                yield Wait(text=text, until=None if again is None else _moment(again))
             elif number in self._state.outstanding:
-                yield _attempted_again(label, item) or Wait(text=f"{label}{self._place(definition, item, number)}")
+                yield _awaited(label, item) or Wait(text=f"{label}{self._place(definition, item, number)}")
         later = sum(self._state.items[one].status is WorkStatus.PENDING for one in range(step.handed, step.items.stop))
         if later and step.status is StepStatus.ACTIVE:
             limit = max(definition.work_config.parallelism, 1)
@@ -394,11 +395,21 @@ def _script(config: Config) -> str:
     return config.match.script if isinstance(config, m.RequiredConfig) and config.match is not None else ""
 
 
-def _attempted_again(label: str, item: WorkItem) -> Wait | None:
+def _awaited(label: str, item: WorkItem) -> Wait | None:
+    """Return the moment that a work item waits for: that of its answer, or of its next attempt."""
+    if item.deadline is not None:
+        text = f"the answer to {label}, which its service has accepted, attempt {item.attempts}"
+        return Wait(text=text, until=_moment(item.deadline))
     if item.next_retry_at is None:
         return None
+    if item.deferred:
+        return Wait(text=f"{label}{_deferral(item)}", until=_moment(item.next_retry_at))
     after = f", after {_described(item.failure)}" if item.failure is not None else ""
     return Wait(text=f"the next attempt of {label}{after}", until=_moment(item.next_retry_at))
+
+
+def _deferral(item: WorkItem) -> str:
+    return f", not sent yet: {item.deferred}" if item.deferred else ""
 
 
 def _links(failure: Failure) -> Iterator[str]:

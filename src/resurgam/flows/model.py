@@ -166,10 +166,11 @@ class WorkflowConfig(_Value, frozen=True):
 class WorkConfig(_Value, frozen=True):
     """How work items run: retries, pauses between them in milliseconds, and how many items at the same time.
 
-    0 or empty is the default of the engine; *max_retries* -1 is without limit.
+    0 or empty is the default of the engine; *max_retries* -1 is without limit. With *once* nothing is retried.
     """
 
     max_retries: int = 0
+    once: bool = False
     init_backoff: int = 0
     max_backoff: int = 0
     backoff_type: BackoffType = ""

@@ -453,7 +453,7 @@ def _retry(state: FlowState, entry: fe.RetryScheduled) -> None:
 @_effect(fe.CompStarted)
 def _compensate(state: FlowState, entry: fe.CompStarted) -> None:
     item = _work(state, entry, entry.item)
-    item.compensation, item.cause = entry.number, entry.seq
+    item.compensation, item.cause, item.next_retry_at, item.deferred = entry.number, entry.seq, None, ""
     state.compensations[entry.number] = entry.item
     state.outstanding[entry.number] = state.fresh[entry.number] = None
     state.next_number = max(state.next_number, entry.number + 1)
@@ -463,6 +463,7 @@ def _compensate(state: FlowState, entry: fe.CompStarted) -> None:
 def _retry_compensation(state: FlowState, entry: fe.CompRetryScheduled) -> None:
     item = _work(state, entry, entry.ref)
     item.comp_retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
+    item.deferred = ""
 
 
 @_effect(fe.WorkCancelled, fe.CompSucceeded)

@@ -9,6 +9,7 @@ import msgspec
 from resurgam.core.errors import DefinitionError
 from resurgam.flows import model as m
 from resurgam.flows.errors import ExpressionFailed, LanguageMissing, located
+from resurgam.flows.http.call import url_problem
 from resurgam.flows.judge import Judge
 
 YEAR: Final = 365 * 24 * 3600 * 1000
@@ -45,7 +46,7 @@ def validate(step: m.Step, judge: Judge) -> None:
     """Raise `DefinitionError` if a step can never run as it is defined; the message says where and what to do."""
     check_id("step", step.id)
     try:
-        for check in (_check_config, _check_names, _check_attributes, _check_parameters, _check_work):
+        for check in (_check_config, _check_names, _check_attributes, _check_addresses, _check_parameters, _check_work):
             check(step)
         _check_expressions(step, judge)
     except (ValueError, ExpressionFailed) as error:
@@ -117,10 +118,28 @@ def _check_json(name: str, text: str, declared: m.ValueType) -> None:
         raise ValueError(f"attribute {name!r}: {text} is not of type {declared!r}")
 
 
+def _check_addresses(step: m.Step) -> None:
+    http = step.http
+    if http is None:
+        return
+    for field in ("endpoint", "health_check", "compensate"):
+        url: str = getattr(http, field)
+        problem = url_problem(url) if url or field == "endpoint" else None
+        if problem is not None:
+            raise ValueError(f"{field} {problem}")
+    for field in ("timeout", "deadline"):
+        if not 0 <= getattr(http, field) <= YEAR:
+            raise ValueError(f"{field} has 0 to {YEAR} milliseconds (a year), got {getattr(http, field)}")
+    if http.deadline and step.type != "async":
+        raise ValueError("a deadline is for steps of type 'async', which answer later; use timeout")
+
+
 def _check_parameters(step: m.Step) -> None:
     """Parameters of a URL must be arguments that are sure to be there."""
     if step.http is None:
         return
+    if _PARAMETER.search(step.http.health_check):
+        raise ValueError("health_check has no parameters: it belongs to no call")
     required = {m.inner_name(name, one) for name, one in step.inputs.items() if isinstance(one, m.RequiredConfig)}
     every = {*inner_inputs(step), *inner_outputs(step)}
     for field, url, known in (("endpoint", step.http.endpoint, required), ("compensate", step.http.compensate, every)):
@@ -134,6 +153,8 @@ def _check_work(step: m.Step) -> None:
     work = step.work_config
     if work.max_retries < -1:
         raise ValueError("work_config: max_retries is -1 (no limit), 0 (the default) or more")
+    if work.once and work.max_retries:
+        raise ValueError("work_config: once is without retries, so that max_retries must be 0")
     if work.parallelism < 0 or work.init_backoff < 0 or work.max_backoff < 0:
         raise ValueError("work_config: parallelism and backoffs are 0 or more")
     if work.max_backoff and work.max_backoff < work.init_backoff:

@@ -132,6 +132,8 @@ def _is_gated(config: Config) -> bool:
 
 def retry_rule(work: m.WorkConfig) -> RetryRule | None:
     """Return how a work item is retried; None if the definition of its activity decides."""
+    if work.once:
+        return RetryRule(max_attempts=1)
     if not (work.max_retries or work.init_backoff or work.max_backoff or work.backoff_type):
         return None
     usual = RetryRule()

@@ -6,9 +6,13 @@ from typing import Annotated
 import pytest
 
 from resurgam.core.errors import DefinitionError
-from resurgam.flows import Const, FlowStep, Input, Meta, ScriptStep, StepDecorator, WorkflowStep
+from resurgam.core.retry import RetryPolicy
+from resurgam.flows import Const, FlowStep, HttpStep, Input, Meta, ScriptStep, StepDecorator, WorkflowStep
 from resurgam.flows import model as m
+from resurgam.flows.expressions import Expressions
 from resurgam.flows.steps import step_of, steps_in
+from resurgam.flows.validate import validate
+from resurgam.flows.wiring import retry_rule
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 
@@ -56,6 +60,73 @@ def test_a_script_has_its_inputs_outputs_and_options():
         labels={"team": "shop"},
         work_config=m.WorkConfig(parallelism=4),
     )
+
+
+def test_a_service_has_its_address_its_limits_and_its_retries():
+    made = HttpStep(
+        "pay",
+        "https://shop.example/orders/{order}/pay",
+        inputs={"order": str, "cents": int},
+        outputs={"receipt": str},
+        asynchronous=True,
+        method="PUT",
+        timeout=2.5,
+        deadline=600,
+        compensate="https://shop.example/refund",
+        health_check="https://shop.example/health",
+        retry=RetryPolicy(max_attempts=4, initial_interval=0.5, max_interval=8, linear=True),
+        parallelism=3,
+    )
+
+    assert (made.type, made.name) == ("async", "pay")
+    assert made.http == m.HttpConfig(
+        endpoint="https://shop.example/orders/{order}/pay",
+        method="PUT",
+        timeout=2500,
+        deadline=600_000,
+        compensate="https://shop.example/refund",
+        health_check="https://shop.example/health",
+    )
+    assert made.work_config == m.WorkConfig(
+        max_retries=3, init_backoff=500, max_backoff=8000, backoff_type="linear", parallelism=3
+    )
+    validate(made, Expressions())
+
+
+def test_a_service_without_options_is_called_by_the_defaults_of_the_engine():
+    made = HttpStep("price", "http://localhost/price", inputs=["item"])
+
+    assert made.type == "sync"
+    assert made.http == m.HttpConfig(endpoint="http://localhost/price")
+    assert made.work_config == m.WorkConfig(parallelism=1)
+    assert [*made.outputs] == ["price"]
+
+
+@pytest.mark.parametrize("attempts", [None, 1, 2])
+def test_the_retries_of_a_service_are_those_of_its_policy(attempts):
+    made = HttpStep(
+        "price", "http://localhost", retry=RetryPolicy(max_attempts=attempts, initial_interval=3, backoff=1)
+    )
+
+    rule = retry_rule(made.work_config)
+    assert rule is not None
+    assert rule.max_attempts == attempts
+    assert attempts == 1 or (rule.initial_interval, rule.backoff) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"url": 5}, "step 'pay': url must be an address such as"),
+        ({"timeout": 0}, "step 'pay': timeout must be more than 0 seconds"),
+        ({"deadline": -1}, "step 'pay': deadline must be more than 0 seconds"),
+        ({"retry": RetryPolicy(backoff=3)}, "step 'pay': retry of a service has backoff 1 or 2"),
+        ({"retry": RetryPolicy(jitter=0)}, "step 'pay': retry of a service has no non_retryable"),
+    ],
+)
+def test_a_service_that_cannot_be_called_is_refused(options, message):
+    with pytest.raises(DefinitionError, match=message):
+        HttpStep("pay", **{"url": "http://localhost", **options})
 
 
 def test_names_alone_are_attributes_of_any_type():

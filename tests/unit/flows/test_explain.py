@@ -199,6 +199,29 @@ def test_a_step_waits_for_its_next_attempt_and_says_why():
     assert wait.until == moment(run.now + 1)
 
 
+def test_an_async_step_waits_for_its_answer_until_the_deadline():
+    run = FlowRun([step("G: > r")], ["G"])
+    run.take(fe.WorkStarted(item=1, step="G", attempt=1))
+    run.take(fe.WorkAcknowledged(ref=1, step="G", deadline=9000))
+    (wait,) = of(run, "G").waits
+    assert wait.text == "the answer to its work, which its service has accepted, attempt 1"
+    assert wait.until == moment(9000)
+    run.take(fe.WorkNotCompleted(ref=1, step="G", failure=Failure(type="NotCompleted", message="no answer")))
+    run.take(fe.RetryScheduled(item=1, step="G", retry_count=1, next_retry_at=9500))
+    assert waits(run, "G") == ["the next attempt of its work, after NotCompleted: no answer"]
+
+
+def test_a_step_that_is_not_sent_yet_says_why():
+    run = FlowRun([step("G: > r")], ["G"])
+    run.take(fe.WorkStarted(item=1, step="G", attempt=1))
+    run.take(fe.DispatchDeferred(ref=1, step="G", next_at=2000, reason="the service is unhealthy (503)"))
+    (wait,) = of(run, "G").waits
+    assert wait.text == "its work, not sent yet: the service is unhealthy (503)"
+    assert wait.until == moment(2000)
+    run.take(fe.WorkStarted(item=1, step="G", attempt=1))
+    assert waits(run, "G") == ["its work, running, attempt 1"]
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -310,6 +333,8 @@ def test_compensations_are_waited_for_and_counted():
         fe.CompRetryScheduled(ref=3, step="G", retry_count=1, next_retry_at=5000, failure=Failure(type="E", message=""))
     )
     assert of(run, "G").waits[0].until == moment(5000)
+    run.take(fe.DispatchDeferred(ref=3, step="G", next_at=6000, reason="unhealthy"))
+    assert waits(run, "G") == ["the compensation of work item 1 of 2, not sent yet: unhealthy"]
     lost = FlowRun([undoable], ["G"], {"d": [[1, 2]]}, {"G": second_fails})
     lost.finish(1)
     lost.finish(2)

@@ -41,6 +41,10 @@ def http(endpoint: str, compensate: str = "", **attributes: m.Attribute) -> m.St
     return m.Step(id="price", name="Price", type="sync", http=config, attributes=attributes)
 
 
+def service(type: m.StepType = "sync", **config: Any) -> m.Step:
+    return m.Step(id="price", name="Price", type=type, http=m.HttpConfig(endpoint="http://x", **config))
+
+
 def optional(**config: Any) -> m.Optional:
     return m.Optional(type=config.pop("type", ""), optional=m.OptionalConfig(**config))
 
@@ -114,6 +118,19 @@ REFUSED: dict[str, tuple[m.Step, str]] = {
         "{id} is no required input",
     ),
     "an unknown parameter in the URL that undoes": (http("http://x", "http://y/{id}"), "{id} is no input or output"),
+    "an address that is none": (http("shop/price"), "endpoint must begin with http"),
+    "no address": (http(""), "endpoint must begin with http"),
+    "a password in an address": (http("http://me:pw@x/"), "endpoint must not contain a user or a password"),
+    "a compensation that is no address": (http("http://x", "undo"), "compensate must begin with http"),
+    "a health check that is no address": (service(health_check="ping"), "health_check must begin with http"),
+    "a health check of one call": (service(health_check="http://x/{id}"), "health_check has no parameters"),
+    "a negative timeout": (service(timeout=-1), "timeout has 0 to"),
+    "a completion deadline of more than a year": (service("async", deadline=YEAR + 1), "deadline has 0 to"),
+    "a completion deadline of a sync step": (service(deadline=5), "a deadline is for steps of type 'async'"),
+    "retries of what is attempted once": (
+        python(work_config=m.WorkConfig(once=True, max_retries=1)),
+        "once is without retries",
+    ),
     "fewer than no retries": (python(work_config=m.WorkConfig(max_retries=-2)), "max_retries is -1"),
     "negative parallelism": (python(work_config=m.WorkConfig(parallelism=-1)), "0 or more"),
     "a negative backoff": (python(work_config=m.WorkConfig(init_backoff=-1)), "0 or more"),
@@ -173,6 +190,7 @@ ACCEPTED: dict[str, m.Step] = {
     "a constant null": with_attribute("a", const("null", "null")),
     "a number with a fraction": with_attribute("a", const("1.5", "number")),
     "a default that may be anything": with_attribute("a", optional(default="[1]", type="any")),
+    "an async service": service("async", deadline=5, timeout=5, health_check="http://x/health"),
     "retries without limit": python(work_config=m.WorkConfig(max_retries=-1)),
     "equal backoffs": python(work_config=m.WorkConfig(init_backoff=10, max_backoff=10)),
     "a parameter of a URL by its inner name": http("http://x/{key}", id=required(mapping=m.Mapping(name="key"))),
