@@ -229,7 +229,8 @@ class FlowSimulation:
         due = [ref for ref in self._queued if self._visible_at.get(ref, 0) <= self.now]
         actions = [*(of(self.claim, ref) for ref in due), *(of(self.finish, ref) for ref in self._running)]
         actions += [of(self.answer, ref) for ref in self._accepted]
-        if self._inbox or (self.outcome.status.terminal and not self.state.deactivated and not actions):
+        ending = self.outcome.status.terminal and not self.state.deactivated and not actions and not self._queued
+        if self._inbox or ending:
             actions += [self.advance, self.advance, self.crash, self.lose_commit]
         if self._losses:
             actions += [of(self.lose, ref) for ref in self._running if self._deliveries[ref] < 3]
