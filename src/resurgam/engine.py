@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
     from resurgam.client.health_checks import HealthChecks
-    from resurgam.core.flow_event import HealthStatus
     from resurgam.flows.catalog import Health
     from resurgam.flows.http.outbound import Outbound
     from resurgam.flows.model import Step
@@ -507,10 +506,6 @@ class Engine:
         """Return the health of the service of a step, as it was last probed. Raise `NotFound` for an unknown step."""
         catalog = await self._client().flows.catalog()
         return catalog.health(catalog.profile(step_id).step.id)
-
-    async def set_step_health(self, step_id: str, status: "HealthStatus", error: str = "") -> bool:
-        """Record the health of the service of a step; return False if it is the same. The server's prober does it."""
-        return await self._client().flows.set_health(step_id, status, error)
 
     async def complete_work(self, flow_id: str, step_id: str, token: str, outputs: Mapping[str, object]) -> bool:
         """Answer an async step that was called with the webhook address of this *token*: its outputs by name.

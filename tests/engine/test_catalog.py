@@ -20,6 +20,7 @@ from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.contract.bench import LEASE
 from support.engines import Engines, types
+from support.health import set_health
 from support.order_flow import Shop
 
 DOUBLE = ScriptStep("double", "return {twice = 2 * n}", inputs={"n": int}, outputs={"twice": int})
@@ -213,10 +214,10 @@ async def test_the_health_of_a_service_is_recorded_when_it_changes(engines: Engi
     async with engines.client(Registry()) as (_, _, engine):
         await engine.register_step(SERVICE)
         assert await engine.step_health("call") == Health()
-        assert await engine.set_step_health("call", "unhealthy", "503")
-        assert not await engine.set_step_health("call", "unhealthy", "503")
+        assert await set_health(engine, "call", "unhealthy", "503")
+        assert not await set_health(engine, "call", "unhealthy", "503")
         assert await engine.step_health("call") == Health("unhealthy", "503")
-        assert await engine.set_step_health("call", "healthy")
+        assert await set_health(engine, "call", "healthy")
         log = await engine.handle("catalog").history()
         assert [entry.type for entry in log[2:]] == ["step_health_changed", "step_health_changed"]
 
@@ -224,13 +225,13 @@ async def test_the_health_of_a_service_is_recorded_when_it_changes(engines: Engi
 async def test_a_changed_or_removed_service_has_an_unknown_health(engines: Engines) -> None:
     async with engines.client(Registry()) as (_, _, engine):
         await engine.register_step(SERVICE)
-        await engine.set_step_health("call", "unhealthy")
+        await set_health(engine, "call", "unhealthy")
         await engine.update_step(replace(SERVICE, name="Other"))
         assert await engine.step_health("call") == Health()
-        await engine.set_step_health("call", "unhealthy")
+        await set_health(engine, "call", "unhealthy")
         await engine.remove_step("call")
         with pytest.raises(NotFound, match="there is no step 'call'"):
-            await engine.set_step_health("call", "healthy")
+            await set_health(engine, "call", "healthy")
         await engine.register_step(SERVICE)
         assert (await CatalogReader(engine.store).read()).health("call") == Health()
 
@@ -239,7 +240,7 @@ async def test_only_services_have_a_health(engines: Engines) -> None:
     async with engines.client(Registry()) as (_, _, engine):
         await engine.register_step(FlowStep("outer", ["inner"]))
         with pytest.raises(DefinitionError, match="step 'outer' is no service"):
-            await engine.set_step_health("outer", "healthy")
+            await set_health(engine, "outer", "healthy")
 
 
 async def test_a_wrong_script_is_refused_with_its_place(engines: Engines) -> None:

@@ -129,10 +129,6 @@ class Flows:
         await self.define_functions()
         await self._catalog.remove(step_id)
 
-    async def set_health(self, step_id: str, status: fe.HealthStatus, error: str = "") -> bool:
-        """Record the health of the service of a step; return False if it is the same."""
-        return await self._catalog.set_health(step_id, status, error)
-
     async def _planned(self, goals: Sequence[str], given: Given) -> "Planned":
         """Return the plan of a flow that can start; raise `DefinitionError` if values are missing."""
         return self._plans.find(await self.catalog(), goals, given)

@@ -12,6 +12,7 @@ from resurgam.flows.http.message import HttpCall
 from resurgam.flows.http.outbound import Outbound
 from resurgam.flows.services import PUBLIC_URL, Services, StoreSurroundings
 from resurgam.testing.clock import START, ManualClock
+from support.health import set_health
 
 STEP = m.Step(
     id="price",
@@ -101,7 +102,7 @@ async def test_the_health_of_a_step_and_the_address_of_the_server_are_kept_for_a
         assert await known.unhealthy("price") is None
 
         await engine.store.values.put(PUBLIC_URL, b"http://me:1")
-        await engine.set_step_health("price", "unhealthy", "down")
+        await set_health(engine, "price", "unhealthy", "down")
         assert await known.public_url() == "http://me:1"
         assert await known.unhealthy("price") is None
         clock.move_to(START + 1000)
@@ -112,7 +113,7 @@ async def test_the_health_of_a_step_and_the_address_of_the_server_are_kept_for_a
         clock.move_to(START + 6000)
         assert await known.public_url() == "http://me:2"
         clock.set_back(60_000)
-        await engine.set_step_health("price", "healthy")
+        await set_health(engine, "price", "healthy")
         assert await known.unhealthy("price") is None
 
 

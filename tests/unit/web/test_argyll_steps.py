@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from support.argyll_client import argyll_served, script_step
+from support.health import set_health
 
 RETRIES = {"max_retries": 10, "init_backoff": 1000, "max_backoff": 60000, "backoff_type": "exponential"}
 DOUBLE = script_step("double", "return {result = value * 2}", "value", outputs=("result",))
@@ -155,7 +156,7 @@ async def test_the_health_of_a_service_is_told_with_its_changes() -> None:
         registered = await served.http.post("/engine/step", json=step)
         assert registered.json()["step"]["http"] == {**service, "timeout": 0}
         assert (await served.http.get("/engine/health/call")).json() == {"status": "unknown"}
-        await served.engine.set_step_health("call", "unhealthy", "HTTP 503")
+        await set_health(served.engine, "call", "unhealthy", "HTTP 503")
         assert (await served.http.get("/engine/health/call")).json() == {"status": "unhealthy", "error": "HTTP 503"}
         [event] = (await served.http.get("/engine/cluster/events")).json()["events"]
         assert (event["sequence"], event["type"], event["aggregate_id"]) == (0, "step_health_changed", ["cluster"])
