@@ -229,6 +229,11 @@ class Engine:
         return self._store
 
     @property
+    def clock(self) -> Clock:
+        """The clock of the engine."""
+        return self._clock
+
+    @property
     def busy(self) -> int:
         """How many instances and activities this engine's worker holds."""
         return 0 if self._worker is None else self._worker.busy

@@ -36,6 +36,7 @@ from resurgam.core.errors import (
     WorkflowTerminated,
     WorkflowTimeout,
     WriteRejected,
+    WrongState,
 )
 
 __all__ = [
@@ -74,4 +75,5 @@ __all__ = [
     "WorkflowTerminated",
     "WorkflowTimeout",
     "WriteRejected",
+    "WrongState",
 ]

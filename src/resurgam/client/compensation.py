@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.client.access import ANY, Access
 from resurgam.core import event as events
-from resurgam.core.errors import AlreadyExists, NotFound, StoreError
+from resurgam.core.errors import AlreadyExists, NotFound, WrongState
 from resurgam.core.location import ROOT, Location
 from resurgam.runtime.context.compensation import NAME, run_id_of
 from resurgam.runtime.ids import derived_id
@@ -94,14 +94,14 @@ async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance |
     """Refuse a step that cannot be compensated, or is already; return the last manual compensation."""
     what = f"saga step {step.command.name!r} at {step.command.location} of workflow {instance.entity_id!r}"
     if step.command.undo is None:
-        raise StoreError(f"{what} cannot be compensated: it was registered without undo")
+        raise WrongState(f"{what} cannot be compensated: it was registered without undo")
     if step.outcome is None and not instance.status.terminal:
-        raise StoreError(f"{what} belongs to a saga that is still open, which compensates its own steps")
+        raise WrongState(f"{what} belongs to a saga that is still open, which compensates its own steps")
     earlier = await store.inspector.get(compensation_id(instance, step.command))
     if step.outcome == "compensated" or (earlier is not None and earlier.status == "completed"):
         raise AlreadyExists(f"{what} is already compensated")
     if step.result is None and not step.command.unknown:
-        raise StoreError(f"{what} never completed, so there is nothing to compensate")
+        raise WrongState(f"{what} never completed, so there is nothing to compensate")
     return earlier
 
 

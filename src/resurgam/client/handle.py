@@ -24,6 +24,7 @@ from resurgam.core.errors import (
     WorkflowCancelled,
     WorkflowFailed,
     WorkflowTerminated,
+    WrongState,
 )
 from resurgam.core.failure import rebuild
 from resurgam.core.flow_event import CATALOG, FLOW, FlowCompleted, FlowFailed
@@ -235,7 +236,7 @@ class Handle(Generic[R]):
         await verbs.pause.pause(self._access, await self._instance(), check_reason(reason), tree=bool(tree))
 
     async def resume(self) -> None:
-        """Resume a paused workflow, and what ``pause(tree=True)`` paused with it; raise `StoreError` if it is not paused."""
+        """Resume a paused workflow, and what ``pause(tree=True)`` paused with it; raise `WrongState` if it is not paused."""
         self._check_acts_on_run("resume")
         await verbs.pause.resume(self._access, await self._instance())
 
@@ -244,7 +245,7 @@ class Handle(Generic[R]):
         self._check_acts_on_run("begin")
         instance = await self._instance()
         if instance.status is not Status.SCHEDULED:
-            raise StoreError(
+            raise WrongState(
                 f"workflow {self.entity_id!r} is {instance.status}; only a scheduled workflow can be begun"
             )
         self._check_delivered(await self._deliver(events.WorkflowBegun(at=self._clock.now()), instance))
@@ -262,7 +263,7 @@ class Handle(Generic[R]):
         [answer] = await self._store.revive([instance])
         count = 0 if isinstance(answer, Missing) else answer.count
         if not count:
-            raise StoreError(
+            raise WrongState(
                 f"workflow {self.entity_id!r} ({instance.status}) has nothing to retry: it has not failed, is not parked "
                 "and has no dead letters"
             )
@@ -346,7 +347,7 @@ class Handle(Generic[R]):
     def _check_acts_on_run(self, verb: str) -> None:
         """Refuse a verb that acts on a run if this handle is of one attempt: messages pass on to the next attempt."""
         if self._execution_id is not None:
-            raise StoreError(
+            raise WrongState(
                 f"handle.{verb}: this handle is of execution {self._execution_id!r} and can only be read; to act on the "
                 f"workflow use engine.handle({self.entity_id!r}), without execution_id"
             )
@@ -440,7 +441,7 @@ class Handle(Generic[R]):
 def check_has_code(instance: Instance, messages: str) -> None:
     """Refuse messages to code for an instance that has none."""
     if instance.kind in (FLOW, CATALOG):
-        raise StoreError(
+        raise WrongState(
             f"{instance.entity_id!r} is a {instance.kind}, which takes no {messages}: only the code of a workflow does; "
             "make the step that needs them a workflow (WorkflowStep)"
         )

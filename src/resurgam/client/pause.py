@@ -5,7 +5,7 @@ from typing import Final
 
 from resurgam.client.access import Access
 from resurgam.core import event as events
-from resurgam.core.errors import NotFound, StoreError
+from resurgam.core.errors import NotFound, WrongState
 from resurgam.core.state import Status
 from resurgam.store.protocol import Store
 from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing, Outdated, Pause, Query, Settled
@@ -39,7 +39,7 @@ async def resume(access: Access, instance: Instance) -> None:
     From the leaves up: if this is interrupted, the root is still paused, and the call can be repeated.
     """
     if instance.status is not Status.PAUSED:
-        raise StoreError(
+        raise WrongState(
             f"workflow {instance.entity_id!r} is {instance.status}, not paused; there is nothing to resume"
         )
     tree = await _pause_of(access.store, instance) is Pause.TREE

@@ -8,7 +8,7 @@ from resurgam.client import chain
 from resurgam.client.access import Access
 from resurgam.client.compensation import compensated_manually
 from resurgam.core import event as events
-from resurgam.core.errors import AlreadyExists, StoreError
+from resurgam.core.errors import AlreadyExists, WrongState
 from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.state import Status
 from resurgam.core.succession import next_attempt, without_children
@@ -21,7 +21,7 @@ from resurgam.store.records import Creation, Exists, Instance
 async def retry_failed(access: Access, failed: Instance) -> Instance:
     """Start the next attempt of a failed run, and return its execution."""
     if failed.kind != WORKFLOW:
-        raise StoreError(f"{failed.entity_id!r} cannot be retried: only workflows can, got kind {failed.kind!r}")
+        raise WrongState(f"{failed.entity_id!r} cannot be retried: only workflows can, got kind {failed.kind!r}")
     now = access.clock.now()
     log = await access.store.inspector.history(failed)
     started, inbox = next_attempt(

@@ -34,7 +34,8 @@
     ├── CorruptHistory          the events of a history contradict each other
     └── StoreError              the store is unavailable or refused the call
         ├── WriteRejected       the store can never accept this write
-        └── BadCursor           the cursor is not one that this store returned
+        ├── BadCursor           the cursor is not one that this store returned
+        └── WrongState          the workflow is in no state for this call
 
     BaseException               control flow: workflow code must not catch these
     ├── Evicted                 the coroutine is being discarded; its further actions have no effect
@@ -362,6 +363,10 @@ class WriteRejected(StoreError):
 
 class BadCursor(StoreError):
     """The cursor is not one that the feed of this store returned."""
+
+
+class WrongState(StoreError):
+    """The workflow or flow is in no state for this call: it is not paused, has nothing to retry, or takes no messages."""
 
 
 class Evicted(BaseException):

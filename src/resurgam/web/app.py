@@ -1,28 +1,34 @@
 """The ASGI application: the table of routes over one engine."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 
 from resurgam.engine import Engine
-from resurgam.web import events, health, openapi, problems
-from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, Role, shown_path
+from resurgam.web import events, health, openapi, problems, promises, workflows
+from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, shown_path
 from resurgam.web.argyll import routes as argyll_routes
 from resurgam.web.drain import Drain
 from resurgam.web.hub import Hub
-from resurgam.web.keys import Keys
-from resurgam.web.routing import Endpoint, respond
+from resurgam.web.keys import KeysOf
+from resurgam.web.routing import EncodedRoute, Endpoint, respond
 
 logger = logging.getLogger("resurgam.web")
 
-ENDPOINTS: Final[Sequence[Endpoint]] = (*health.ENDPOINTS, *events.ENDPOINTS)
+ENDPOINTS: Final[Sequence[Endpoint]] = (
+    *workflows.ENDPOINTS,
+    *promises.ENDPOINTS,
+    *events.ENDPOINTS,
+    *health.ENDPOINTS,
+)
 """Every route, in the order of the document."""
 
 
@@ -36,42 +42,31 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
     With *argyll* the app also serves the protocol of Argyll, whose clients send no key; by default only if no key is
     needed anyway.
     """
-    guard: Guard = KeyGuard(_KeysOf(engine)) if keys else NoKeys(hosts)
-    document = msgspec.json.encode(openapi.document(ENDPOINTS))
-
-    async def describe(request: Request) -> Response:
-        return Response(document, media_type="application/json")
-
-    routes = [
-        Route(endpoint.path, _serve(endpoint, engine, guard), methods=[endpoint.method]) for endpoint in ENDPOINTS
-    ]
+    guard: Guard = KeyGuard(KeysOf(engine)) if keys else NoKeys(hosts)
     original = (
         argyll_routes(engine, NoOtherSites() if keys else guard) if argyll or (argyll is None and not keys) else []
     )
     made = Starlette(
-        routes=[*original, *routes, Route("/openapi.json", describe)],
+        routes=[*_routes(ENDPOINTS, engine, guard), EncodedRoute("/openapi.json", _describe), *original],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
+    made.router.redirect_slashes = False
     made.state.drain = drain = Drain()
     made.state.hub = Hub(lambda: engine.store, drain)
     return made
 
 
-class _KeysOf:
-    """The keys of an engine's store, which may be opened later."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._keys: Keys | None = None
-
-    async def role_of(self, key: str) -> Role | None:
-        if self._keys is None:
-            self._keys = Keys(self._engine.store.values)
-        return await self._keys.role_of(key)
+def _routes(endpoints: Sequence[Endpoint], engine: Engine, guard: Guard) -> Sequence[BaseRoute]:
+    """Return one route for each path, with all its methods."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [EncodedRoute(path, _serve(rows, engine, guard), methods=[*rows]) for path, rows in by_path.items()]
 
 
-def _serve(endpoint: Endpoint, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:
+def _serve(rows: Mapping[str, Endpoint], engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:
     async def serve(request: Request) -> Response:
+        endpoint = rows["GET" if request.method == "HEAD" else request.method]
         try:
             return await respond(endpoint, engine, guard, request)
         except Exception as error:
@@ -81,6 +76,17 @@ def _serve(endpoint: Endpoint, engine: Engine, guard: Guard) -> Callable[[Reques
             return problems.answer(refusal)
 
     return serve
+
+
+_DOCUMENT: Final = openapi.document(ENDPOINTS)
+
+
+async def _describe(request: Request) -> Response:
+    """Return the document, whose paths are below the place where the application is mounted."""
+    root = quote(request.scope.get("root_path", ""))
+    return Response(
+        msgspec.json.encode({**_DOCUMENT, "servers": [{"url": root or "/"}]}), media_type="application/json"
+    )
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:

@@ -1,8 +1,12 @@
 """The end of a server, told to requests that would otherwise last: event streams and long polls."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from starlette.requests import HTTPConnection
+
+T = TypeVar("T")
 
 
 class Drain:
@@ -23,6 +27,17 @@ class Drain:
     async def wait(self) -> None:
         """Wait until the server is about to stop."""
         await self._begun.wait()
+
+    async def unless_begun(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """Return what a wait returns; None as soon as the server is about to stop."""
+        tasks = [asyncio.ensure_future(waiting), asyncio.ensure_future(self.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return await tasks[0] if tasks[0].done() else None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def drain_of(connection: HTTPConnection) -> Drain:

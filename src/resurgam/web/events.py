@@ -124,7 +124,6 @@ ENDPOINTS = (
         summary="Follow the events of all instances as they are committed, as server-sent events.",
         answers={200: StoredEvent},
         query=EventsQuery,
-        refusals=(503,),
         media_type="text/event-stream",
     ),
 )

@@ -36,6 +36,6 @@ ENDPOINTS = (
         role=None,
         summary="Tell whether the server and its store work.",
         answers={200: Health},
-        refusals=(503,),
+        reply={"service": "resurgam", "status": "healthy", "version": VERSION, "details": {}},
     ),
 )

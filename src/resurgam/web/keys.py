@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from resurgam.core.errors import NotFound
-from resurgam.store.protocol import Values
+from resurgam.engine import Engine
+from resurgam.store.protocol import Store, Values
 from resurgam.web.access import Role
 
 KEPT_SECONDS: Final = 2.0
@@ -111,3 +112,19 @@ def _place(number: int) -> str:
 def _hash(secret: str) -> str:
     """Return the hash of a secret. It is random and long, so a fast hash without a salt is enough."""
     return blake2b(secret.encode(), digest_size=32).hexdigest()
+
+
+class KeysOf:
+    """The keys of the store that an engine has open, whenever it was opened."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store: Store | None = None
+        self._keys: Keys
+
+    async def role_of(self, key: str) -> Role | None:
+        """Return the role of a key; None for one that is unknown or revoked."""
+        store = self._engine.store
+        if store is not self._store:
+            self._store, self._keys = store, Keys(store.values)
+        return await self._keys.role_of(key)

@@ -1,37 +1,48 @@
 """Errors as answers: problem details (RFC 9457) with the status, a code for programs and the reason for people."""
 
-from typing import Any
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from resurgam.core import errors
 
-MEDIA_TYPE = "application/problem+json"
+MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of every answer that is not a success. *code* stays the same over versions; *detail* is for people."""
+    """The body of every answer that is not a success. *code* stays the same over versions; *detail* is for people.
+
+    *field* is the part of the request that is refused, as in ``body.args[0]``, ``query.limit`` or ``path.id``.
+    """
 
     status: int
     title: str
-    code: str
-    detail: str
+    code: Annotated[str, Meta(description="What is wrong, for programs.", examples=["not_found"])]
+    detail: Annotated[str, Meta(description="What is wrong, and what to do about it.")]
     type: str = "about:blank"
+    field: Annotated[str, Meta(description="The part of the request.", examples=["query.limit"])] = ""
 
 
 class Problem(Exception):
-    """A request that is refused, by the route itself."""
+    """A request that is refused, by the route itself; *field* is the part of the request that is the reason."""
 
-    def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, headers: dict[str, str] | None = None, *, field: str = ""
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail
         self.headers = headers or {}
+        self.field = field
 
 
-_STATUS: dict[type[Exception], tuple[int, str]] = {
+_STATUS: Final[dict[type[Exception], tuple[int, str]]] = {
     errors.NotFound: (404, "not_found"),
     errors.AlreadyExists: (409, "already_exists"),
     errors.PayloadTooLarge: (413, "too_large"),
@@ -39,13 +50,14 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     errors.DefinitionError: (400, "bad_definition"),
     errors.UpdateRejected: (422, "update_rejected"),
     errors.BadCursor: (400, "bad_cursor"),
+    errors.ResultTimeout: (504, "timeout"),
+    errors.WrongState: (409, "wrong_state"),
+    errors.WriteRejected: (400, "bad_value"),
     errors.StoreError: (503, "store_unavailable"),
-    TypeError: (400, "bad_request"),
-    ValueError: (400, "bad_request"),
 }
 """The status and the code of each error, the most specific class first."""
 
-_TITLES = {
+_TITLES: Final = {
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
@@ -72,10 +84,46 @@ def problem_of(error: Exception) -> Problem | None:
     return None
 
 
+@contextmanager
+def refused_values(field: str) -> Iterator[None]:
+    """Turn an error about a value of the caller into a refusal: only what the caller has passed is looked at inside."""
+    try:
+        yield
+    except errors.ResurgamError as error:
+        refusal = problem_of(error)
+        if refusal is not None and refusal.code in ("bad_value", "bad_definition"):
+            refusal.field = field
+            raise refusal from error
+        raise
+    except (TypeError, ValueError) as error:
+        raise Problem(400, "bad_value", str(error), field=field) from error
+
+
+_AT: Final = re.compile(r"at `(?:key in )?\$(.*)`$")
+_UNKNOWN: Final = re.compile(r"(?:unknown|required) field `([^`]*)`")
+
+
+def field_of(part: str, error: msgspec.ValidationError) -> str:
+    """Return the field that an error of msgspec is about, below a part of the request."""
+    said = str(error)
+    below, missing = _AT.search(said), _UNKNOWN.search(said)
+    return part + (below[1] if below else "") + (f".{missing[1]}" if missing else "")
+
+
+def title_of(status: int) -> str:
+    """Return the name of a status."""
+    return _TITLES.get(status, "Error")
+
+
 def details_of(problem: Problem) -> ProblemDetails:
     """Return the body that tells of a refusal."""
-    title = _TITLES.get(problem.status, "Error")
-    return ProblemDetails(status=problem.status, title=title, code=problem.code, detail=problem.detail)
+    return ProblemDetails(
+        status=problem.status,
+        title=title_of(problem.status),
+        code=problem.code,
+        detail=problem.detail,
+        field=problem.field,
+    )
 
 
 def answer(problem: Problem) -> Response:

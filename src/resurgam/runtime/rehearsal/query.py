@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
-from resurgam.core.errors import SerializationError, StoreError
+from resurgam.core.errors import SerializationError, WrongState
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.replay.driver import Driver
@@ -18,7 +18,7 @@ def answer_query(
 ) -> tuple[Raw, Codec[Any]]:
     """Replay *log*, call the handler of *query* with the encoded arguments *written*, and return its result and codec.
 
-    Exceptions of the handler propagate. Raise `NotFound` if the code registers no such handler, and `StoreError` if it
+    Exceptions of the handler propagate. Raise `NotFound` if the code registers no such handler, and `WrongState` if it
     does not fit the history.
     """
     driver = Driver(workflow, log, settings)
@@ -26,7 +26,7 @@ def answer_query(
         driver.replay()
         if driver.diverged is not None:
             entity_id = driver.started.entity_id
-            raise StoreError(
+            raise WrongState(
                 f"query {query!r} of workflow {entity_id!r} cannot be answered: this code does not fit its history "
                 f"({driver.diverged}); send it where a worker has code that does"
             )

@@ -1,0 +1,280 @@
+"""The routes of workflows."""
+
+from collections.abc import Awaitable
+from typing import Any, Final
+
+import msgspec
+
+from resurgam.core.errors import ResurgamError, describe
+from resurgam.store.records import Query
+from resurgam.web import wire
+from resurgam.web.access import Role
+from resurgam.web.instances import CLOSED, NOT_FOUND, Kind, cancel, pause, resume, terminate
+from resurgam.web.problems import Problem, problem_of, refused_values
+from resurgam.web.routing import Call, Endpoint, Reply
+
+_WORKFLOWS: Final = Kind("workflow")
+_LARGEST_TREE: Final = 1000
+"""The most executions of a tree that is returned whole."""
+
+
+async def start(call: Call[None, wire.StartWorkflow]) -> Reply:
+    """Start a workflow."""
+    body = call.body
+    with refused_values("body"):
+        handle = await call.engine.start(
+            body.workflow,
+            *body.args,
+            id=body.id,
+            queue=body.queue,
+            tags=body.tags,
+            delay=body.delay,
+            if_exists=body.if_exists,
+        )
+    ids = wire.Started(entity_id=handle.entity_id, run_id=handle.run_id, execution_id=handle.execution_id)
+    return Reply(ids, 201, {"Location": call.url_of("workflows", handle.entity_id)})
+
+
+async def list_(call: Call[wire.ListQuery, None]) -> Reply:
+    """Return a page of workflows."""
+    page = await _WORKFLOWS.page(call.engine, call.query)
+    shown = tuple(wire.Summary(**wire.summary_fields(one)) for one in page.instances)
+    return Reply(wire.WorkflowPage(workflows=shown, cursor=page.cursor))
+
+
+async def show(call: Call[wire.OfExecution, None]) -> Reply:
+    """Describe one execution of a workflow."""
+    found = await _WORKFLOWS.find(call, run=call.query.run, execution=call.query.execution)
+    handle = call.engine.handle(found.entity_id, execution_id=found.execution_id)
+    return Reply(wire.workflow_of(found, await handle.describe()))
+
+
+async def tree(call: Call[wire.OfExecution, None]) -> Reply:
+    """Return everything below a workflow, unless it is too much for one answer."""
+    found = await _WORKFLOWS.find(call, run=call.query.run, execution=call.query.execution)
+    members = await call.engine.store.inspector.list(Query(tree_id=found.tree_id, limit=_LARGEST_TREE))
+    if members.cursor is not None:
+        detail = f"the tree of {found.entity_id!r} has more than {_LARGEST_TREE} executions; list its children instead"
+        raise Problem(422, "too_many", f"{detail}: {call.url_of('workflows')}?parent=ID")
+    handle = call.engine.handle(found.entity_id, execution_id=found.execution_id)
+    return Reply(msgspec.convert(await handle.tree(), wire.Tree, from_attributes=True))
+
+
+async def signal(call: Call[wire.OfRun, wire.SendSignal]) -> Reply:
+    """Send a signal to a workflow."""
+    found = await _WORKFLOWS.find_open(call)
+    name = call.path("name")
+    with refused_values("body.value"):
+        await call.engine.handle(found.entity_id, call.query.run).signal(name, call.body.value, id=call.body.id)
+    return Reply(wire.Acknowledged(entity_id=found.entity_id, action="signal"))
+
+
+async def query(call: Call[wire.OfExecution, wire.AskQuery]) -> Reply:
+    """Return the answer of a query handler."""
+    found = await _WORKFLOWS.find(call, run=call.query.run, execution=call.query.execution)
+    handle = call.engine.handle(found.entity_id, execution_id=found.execution_id)
+    name = call.path("name")
+    asked = handle.query(name, *call.body.args, timeout=call.body.timeout, type=Any)
+    return Reply(wire.Value(result=await _answered(f"query {name!r}", asked)))
+
+
+async def update(call: Call[wire.OfRun, wire.SendUpdate]) -> Reply:
+    """Send an update, and return the result of its handler."""
+    found = await _WORKFLOWS.find(call, run=call.query.run)
+    handle, name, body = call.engine.handle(found.entity_id, call.query.run), call.path("name"), call.body
+    if body.wait == "accepted":
+        sent = handle.update(name, *body.args, wait="accepted", id=body.id, timeout=body.timeout)
+        accepted = await _answered(f"update {name!r}", sent)
+        return Reply(wire.UpdateAccepted(entity_id=found.entity_id, update_id=accepted.id), 202)
+    result = handle.update(name, *body.args, id=body.id, timeout=body.timeout, type=Any)
+    return Reply(wire.Value(result=await _answered(f"update {name!r}", result)))
+
+
+async def _answered(what: str, answer: Awaitable[Any]) -> Any:
+    """Return what a handler returns; whatever it raises is its own answer, and no error of the server."""
+    try:
+        return await answer
+    except Exception as error:
+        refusal = problem_of(error) if isinstance(error, ResurgamError) else None
+        if refusal is None:
+            raise Problem(422, "handler_failed", f"{what} raised {describe(error)}") from error
+        if refusal.status == 400:
+            refusal.field = "body.args"
+        raise refusal from error
+
+
+async def retry(call: Call[wire.OfRun, None]) -> Reply:
+    """Retry a failed workflow, or revive dead letters and parked runs."""
+    found = await _WORKFLOWS.find(call, run=call.query.run)
+    revived = await call.engine.handle(found.entity_id, call.query.run).retry()
+    return Reply(wire.Retried(entity_id=found.entity_id, revived=revived))
+
+
+_IDS: Final = {"id": "o-1", "name": "approve"}
+_STARTED: Final = {"entity_id": "o-1", "run_id": "0192f0c1d2e3", "execution_id": "0192f0c1d2e4"}
+
+
+def _control(action: str, act: Any, summary: str, body: Any, example: Any) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"/workflows/{{id}}/{action}",
+        handle=_WORKFLOWS.control(action, act),
+        role=Role.OPERATE,
+        summary=summary,
+        query=wire.OfRun,
+        body=body,
+        optional=True,
+        answers={200: wire.Acknowledged},
+        refusals=CLOSED,
+        example=example,
+        reply={"entity_id": "o-1", "action": action},
+        path_examples=_IDS,
+    )
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        method="POST",
+        path="/workflows",
+        handle=start,
+        role=Role.OPERATE,
+        summary="Start a workflow.",
+        description="`Location` names it. While an execution of the id is open, another start is a conflict (409), unless "
+        "`if_exists` says otherwise: with `attach` a start can be repeated safely.",
+        body=wire.StartWorkflow,
+        answers={201: wire.Started},
+        refusals={
+            404: "This server serves the queue, and no workflow has this name.",
+            409: "The id has an open execution.",
+        },
+        example={"workflow": "checkout", "args": [{"id": "o-1", "total": 42}], "id": "o-1", "tags": {"team": "shop"}},
+        reply=_STARTED,
+    ),
+    Endpoint(
+        method="GET",
+        path="/workflows",
+        handle=list_,
+        role=Role.READ,
+        summary="List workflows, newest first.",
+        query=wire.ListQuery,
+        answers={200: wire.WorkflowPage},
+    ),
+    Endpoint(
+        method="GET",
+        path="/workflows/{id}",
+        handle=show,
+        role=Role.READ,
+        summary="Show a workflow: its status, values and open work.",
+        query=wire.OfExecution,
+        answers={200: wire.Workflow},
+        refusals=NOT_FOUND,
+        path_examples=_IDS,
+    ),
+    Endpoint(
+        method="GET",
+        path="/workflows/{id}/history",
+        handle=_WORKFLOWS.history,
+        role=Role.READ,
+        summary="Return the history of an execution, page by page.",
+        query=wire.HistoryQuery,
+        answers={200: wire.HistoryPage},
+        refusals=NOT_FOUND,
+        path_examples=_IDS,
+    ),
+    Endpoint(
+        method="GET",
+        path="/workflows/{id}/tree",
+        handle=tree,
+        role=Role.READ,
+        summary="Return the runs, steps and children of a workflow.",
+        query=wire.OfExecution,
+        answers={200: wire.Tree},
+        refusals={**NOT_FOUND, 422: "The tree has too many executions for one answer."},
+        path_examples=_IDS,
+    ),
+    Endpoint(
+        method="GET",
+        path="/workflows/{id}/result",
+        handle=_WORKFLOWS.result,
+        role=Role.READ,
+        summary="Wait for the end of a workflow, and tell how it ended.",
+        description="Retries and continuations are followed. The answer is 200 once it has ended, however it did, and 202 if "
+        "it has not within `timeout` seconds: ask again.",
+        query=wire.ResultQuery,
+        answers={200: wire.Outcome, 202: wire.Outcome},
+        refusals=NOT_FOUND,
+        reply={**_STARTED, "status": "completed", "result": "shipped", "error": None},
+        path_examples=_IDS,
+    ),
+    Endpoint(
+        method="POST",
+        path="/workflows/{id}/signals/{name}",
+        handle=signal,
+        role=Role.OPERATE,
+        summary="Send a signal to a workflow.",
+        query=wire.OfRun,
+        body=wire.SendSignal,
+        optional=True,
+        answers={200: wire.Acknowledged},
+        refusals=CLOSED,
+        example={"value": {"by": "ann"}, "id": "approval-1"},
+        reply={"entity_id": "o-1", "action": "signal"},
+        path_examples=_IDS,
+    ),
+    Endpoint(
+        method="POST",
+        path="/workflows/{id}/queries/{name}",
+        handle=query,
+        role=Role.READ,
+        summary="Ask a query handler of a workflow; nothing changes.",
+        query=wire.OfExecution,
+        body=wire.AskQuery,
+        optional=True,
+        answers={200: wire.Value},
+        refusals={
+            404: "There is no workflow with this id, or it has no such query.",
+            409: "The code does not fit the history.",
+            422: "The handler raised.",
+            504: "No worker answered in time.",
+        },
+        example={"args": []},
+        reply={"result": 42},
+        path_examples={"id": "o-1", "name": "total"},
+    ),
+    Endpoint(
+        method="POST",
+        path="/workflows/{id}/updates/{name}",
+        handle=update,
+        role=Role.OPERATE,
+        summary="Send an update to a workflow, and return its result.",
+        query=wire.OfRun,
+        body=wire.SendUpdate,
+        optional=True,
+        answers={200: wire.Value, 202: wire.UpdateAccepted},
+        refusals={
+            404: "There is no workflow with this id, or it ended before the update was done.",
+            409: "The id of the update belongs to another one.",
+            422: "The update was rejected, or its handler raised.",
+            504: "It is not done yet and goes on; send it again with the same id to wait on.",
+        },
+        example={"args": [{"item": "tea"}], "id": "add-1"},
+        reply={"result": 3},
+        path_examples={"id": "o-1", "name": "add"},
+    ),
+    _control("cancel", cancel, "Cancel a workflow; its code may clean up first.", wire.Because, {"reason": "sold out"}),
+    _control("terminate", terminate, "End a workflow at once, without clean-up.", wire.Because, {"reason": "stuck"}),
+    _control("pause", pause, "Pause a workflow.", wire.PauseRequest, {"reason": "audit", "tree": True}),
+    _control("resume", resume, "Resume a paused workflow.", None, None),
+    Endpoint(
+        method="POST",
+        path="/workflows/{id}/retry",
+        handle=retry,
+        role=Role.OPERATE,
+        summary="Retry a failed workflow, or revive its dead letters and parked runs.",
+        query=wire.OfRun,
+        answers={200: wire.Retried},
+        refusals=CLOSED,
+        reply={"entity_id": "o-1", "revived": 1},
+        path_examples=_IDS,
+    ),
+)
