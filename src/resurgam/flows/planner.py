@@ -135,12 +135,12 @@ def _plan(
         required=tuple(sorted(demand.required)),
         excluded=demand.excluded(),
         reasons={step_id: demand.reason(step_id) for step_id in demand.included},
-        children={step_id: _snapshot(catalog, step.flow.goals) for step_id, step in steps.items() if step.flow},
+        children={step_id: steps_toward(catalog, step.flow.goals) for step_id, step in steps.items() if step.flow},
         within=within,
     )
 
 
-def _snapshot(catalog: Catalog, goals: Sequence[str]) -> tuple[m.Step, ...]:
+def steps_toward(catalog: Catalog, goals: Sequence[str]) -> tuple[m.Step, ...]:
     """Return all steps that goals can lead to, whatever is given, those of flow steps among them included."""
     found: set[str] = set()
     pending = list(goals)

@@ -167,6 +167,11 @@ async def test_the_health_of_a_service_is_told_with_its_changes() -> None:
             "error": "HTTP 503",
         }
         assert (await served.http.get("/engine/catalog/events")).json()["count"] == 1
+        below = {"id": "below", "name": "Below", "type": "flow", "flow": {"goals": ["call"]}}
+        lost = {"id": "lost", "name": "Lost", "type": "flow", "flow": {"goals": ["gone"]}}
+        await served.register(below, lost)
+        assert (await served.http.get("/engine/health/below")).json()["status"] == "unhealthy"
+        assert (await served.http.get("/engine/health/lost")).json()["status"] == "unknown"
 
 
 async def test_a_page_of_another_site_cannot_use_these_routes(client: httpx2.AsyncClient) -> None:

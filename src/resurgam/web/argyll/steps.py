@@ -13,6 +13,8 @@ from resurgam.core import flow_event as fe
 from resurgam.core.entry import Event
 from resurgam.engine import Engine
 from resurgam.flows import model as m
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.planner import steps_toward
 from resurgam.flows.validate import clean_id
 from resurgam.web.argyll.definitions import StepBody, step_of, with_retries
 from resurgam.web.argyll.events import CATALOG, CLUSTER, CatalogTranslator, listing
@@ -21,6 +23,9 @@ from resurgam.web.argyll.shapes import edges_of, moment, step_shape, steps_shape
 
 NODE: Final = "resurgam"
 """The node that is shown."""
+
+_STATUSES: Final = ("healthy", "unknown", "unhealthy")
+"""From the best to the worst."""
 
 MAX_BODY: Final = 512 * 1024
 """The most bytes of a step."""
@@ -106,7 +111,8 @@ async def health(engine: Engine, request: Request) -> Response:
 
 async def step_health(engine: Engine, request: Request) -> Response:
     """Return the health of one step."""
-    return answer(await _health(engine, await _find(engine, request)))
+    wanted = await _find(engine, request)
+    return answer((await _healths(engine))[wanted.id])
 
 
 async def catalog_shape(engine: Engine) -> dict[str, Any]:
@@ -122,16 +128,38 @@ async def catalog_shape(engine: Engine) -> dict[str, Any]:
 async def cluster_shape(engine: Engine) -> dict[str, Any]:
     """Return the state of the cluster."""
     seen = moment(await _last_change(engine))
-    states = {step.id: await _health(engine, step) for step in await engine.steps()}
-    return {"nodes": {NODE: {"last_seen": seen, "health": states}}, "last_updated": seen}
+    node = {"last_seen": seen, "health": await _healths(engine)}
+    return {"nodes": {NODE: node}, "last_updated": seen}
 
 
-async def _health(engine: Engine, step: m.Step) -> dict[str, Any]:
-    """Return the health of a step. One without a service runs wherever a worker does; its script was compiled."""
+async def _healths(engine: Engine) -> dict[str, dict[str, str]]:
+    """Return the health of every step. That of a flow step is the worst of the steps that it leads to."""
+    known = Catalog(await engine.steps())
+    states = {step.id: await _own_health(engine, step) for step in known.steps.values()}
+    for step in known.steps.values():
+        if step.flow is not None:
+            below = [states[one] for one in _steps_below(known, step.flow.goals)]
+            states[step.id] = max(below, key=_badness, default={"status": "unknown"})
+    return states
+
+
+async def _own_health(engine: Engine, step: m.Step) -> dict[str, str]:
+    """Return the health of a step by itself: a script was compiled when it was registered."""
     if step.http is None:
-        return {"status": "healthy"}
-    known = await engine.step_health(step.id)
-    return {"status": known.status, "error": known.error} if known.error else {"status": known.status}
+        return {"status": "healthy" if step.script is not None else "unknown"}
+    found = await engine.step_health(step.id)
+    return {"status": found.status, "error": found.error} if found.error else {"status": found.status}
+
+
+def _badness(state: dict[str, str]) -> int:
+    return _STATUSES.index(state["status"])
+
+
+def _steps_below(catalog: Catalog, goals: Sequence[str]) -> set[str]:
+    """Return the steps that a flow with these goals could run, those of its flow steps in place of these."""
+    if not all(goal in catalog for goal in goals):
+        return set()
+    return {step.id for step in steps_toward(catalog, goals) if step.flow is None}
 
 
 async def _last_change(engine: Engine) -> int | None:
