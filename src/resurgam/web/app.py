@@ -47,7 +47,8 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
         argyll_routes(engine, NoOtherSites() if keys else guard) if argyll or (argyll is None and not keys) else []
     )
     made = Starlette(
-        routes=[*_routes(ENDPOINTS, engine, guard), EncodedRoute("/openapi.json", _describe), *original],
+        # The original's first: both have the path of the webhook, and its clients expect its answers there.
+        routes=[*original, *_routes(ENDPOINTS, engine, guard), EncodedRoute("/openapi.json", _describe)],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
     made.router.redirect_slashes = False

@@ -174,6 +174,14 @@ async def test_the_health_of_a_service_is_told_with_its_changes() -> None:
         assert (await served.http.get("/engine/health/lost")).json()["status"] == "unknown"
 
 
+async def test_the_health_of_the_server_has_all_that_the_original_tells(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/health")
+    assert answer.headers["x-argyll-raft-state"] == "leader"
+    assert answer.json().keys() >= {"service", "status", "details"}
+    assert answer.json()["details"]["websocket"] == {"clients": 0}
+    assert answer.json()["details"]["backend"].keys() == {"type", "state", "leader_id", "leader_address"}
+
+
 async def test_a_page_of_another_site_cannot_use_these_routes(client: httpx2.AsyncClient) -> None:
     answer = await client.post("/engine/step", json=DOUBLE, headers={"origin": "http://elsewhere.example"})
     assert (answer.status_code, answer.json()["status"]) == (403, 403)
