@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from resurgam.core.retry import RetryPolicy
     from resurgam.core.state import Status
     from resurgam.engine import Engine
+    from resurgam.flows.http.outbound import Outbound
     from resurgam.runtime.context.context import Context
     from resurgam.runtime.context.durable_loop import Break, Continue
     from resurgam.runtime.registry import Registry, activity, workflow
@@ -34,6 +35,7 @@ else:
         "Handle": "resurgam.client.handle",
         "Location": "resurgam.core.location",
         "NonRetryable": "resurgam.core.errors",
+        "Outbound": "resurgam.flows.http.outbound",
         "Registry": "resurgam.runtime.registry",
         "RetryAfter": "resurgam.core.errors",
         "RetryPolicy": "resurgam.core.retry",
@@ -67,6 +69,7 @@ __all__ = [
     "Handle",
     "Location",
     "NonRetryable",
+    "Outbound",
     "Registry",
     "RetryAfter",
     "RetryPolicy",

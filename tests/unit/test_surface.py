@@ -26,6 +26,7 @@ def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
         "Handle",
         "Location",
         "NonRetryable",
+        "Outbound",
         "Registry",
         "RetryAfter",
         "RetryPolicy",
@@ -42,7 +43,18 @@ def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
 
 def test_the_names_of_goal_flows_are_sorted_and_exactly_these():
     assert flows.__all__ == [
-        *("Catalog", "Const", "ExpressionFailed", "FlowStep", "Input", "Meta", "Plan", "ScriptStep", "Step"),
+        *(
+            "Catalog",
+            "Const",
+            "ExpressionFailed",
+            "FlowStep",
+            "HttpStep",
+            "Input",
+            "Meta",
+            "Plan",
+            "ScriptStep",
+            "Step",
+        ),
         *("StepDecorator", "WorkflowStep", "plan", "step"),
     ]
 

@@ -27,7 +27,8 @@
     │   └── PayloadTooLarge     a value exceeds ``max_payload``
     ├── NotDeterministic        workflow code made a call that cannot be replayed
     ├── NonRetryable            raised by an activity: do not retry
-    │   ├── StepRejected        the service of a step has refused it for good
+    │   ├── StepRejected        the service of a step has refused a call for good
+    │   ├── StepNotCompleted    no call of a step was completed, and no attempt is left
     │   └── NotWanted           the flow does not need a work item any more, so that it is not attempted again
     ├── RetryAfter              raised by an activity: retry after this delay
     ├── Postponed               raised by the engine's own activities: run again at this moment
@@ -307,7 +308,11 @@ class NonRetryable(ResurgamError):
 
 
 class StepRejected(NonRetryable):
-    """The service of an HTTP step has refused it for good, or was called as often as its policy allows."""
+    """The service of an HTTP step has refused a call for good, or the step cannot be called as it is defined."""
+
+
+class StepNotCompleted(NonRetryable):
+    """No call of a step was completed, and no attempt is left: its service failed, or gave no answer in time."""
 
 
 class NotWanted(NonRetryable):

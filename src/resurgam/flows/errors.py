@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from resurgam.core.errors import NonRetryable, NotFound, ResurgamError
+from resurgam.core.errors import NotFound, ResurgamError
 
 
 class ExpressionFailed(ResurgamError):
@@ -12,10 +12,6 @@ class ExpressionFailed(ResurgamError):
 
 class LanguageMissing(NotFound):
     """The package that an expression needs is not installed here. The expression is not wrong: another worker may have it."""
-
-
-class StepNotCompleted(NonRetryable):
-    """No call of a step was completed, and no attempt is left: its service failed, or gave no answer in time."""
 
 
 class ClientMissing(NotFound):

@@ -56,15 +56,7 @@ class Worker:
         self._options = options
         self._tasks = Tasks()
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
-        registry.activities.provide(SCRIPT_ACTIVITY, script_activity)
-        runner = ActivityRunner(
-            registry,
-            clock,
-            chance=system.chance,
-            max_payload=max_payload,
-            memos=Memos(store.values, clock),
-            services=ServiceActivity(store, clock, options.outbound, max_payload=max_payload),
-        )
+        runner = _activity_runner(store, registry, clock, options, max_payload)
         self._presence = Presence(
             store.workers, name=options.name, build=build_of(registry), queues=options.queues, lease=options.lease
         )
@@ -301,3 +293,18 @@ class Worker:
                 waiter.cancel()
         if work.done():
             work.result()  # raises if the store failed, so that it is not called again at once
+
+
+def _activity_runner(
+    store: Store, registry: Registry, clock: Clock, options: WorkerOptions, max_payload: int
+) -> ActivityRunner:
+    """Return what runs attempts: of registered activities, and of the engine's own."""
+    registry.activities.provide(SCRIPT_ACTIVITY, script_activity)
+    return ActivityRunner(
+        registry,
+        clock,
+        chance=system.chance,
+        max_payload=max_payload,
+        memos=Memos(store.values, clock),
+        services=ServiceActivity(store, clock, options.outbound, max_payload=max_payload),
+    )

@@ -12,8 +12,7 @@ from msgspec import Raw
 from resurgam.core import flow_event as fe
 from resurgam.core.clock import Clock
 from resurgam.core.entry import Failure
-from resurgam.core.errors import NotWanted, Postponed, ResurgamError, StepRejected
-from resurgam.flows.errors import StepNotCompleted
+from resurgam.core.errors import NotWanted, Postponed, ResurgamError, StepNotCompleted, StepRejected
 from resurgam.flows.http.addresses import AddressRefused
 from resurgam.flows.http.answer import Answer, Incomplete, Outputs, Rejection, read_answer
 from resurgam.flows.http.call import host_of, outgoing, webhook_url

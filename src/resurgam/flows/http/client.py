@@ -1,29 +1,22 @@
 """Send requests to services: one pool of kept connections, opened only to addresses that were checked."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
-from typing import Any, Final, TypeAlias
+from typing import Final
 from weakref import WeakValueDictionary
 
 import httpcore2
 import httpx2
 
-from resurgam.flows.http.addresses import AllowList
 from resurgam.flows.http.answer import Response
 from resurgam.flows.http.call import Outgoing
+from resurgam.flows.http.connections import Connections, Resolve
 from resurgam.flows.http.outbound import Outbound
 from resurgam.flows.http.sending import Unreachable
 
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Return the addresses of a host."""
-
 _EXCERPT: Final = 16_384
 """Bytes that are read of an answer whose body is only shown in an error, or not needed at all."""
-_KEPT: Final = 2.0
-"""Seconds that an idle connection is kept: less than services keep theirs, so that none is closed while it is used."""
 _DRAIN: Final = 0.2
 """Seconds for the rest of an answer that is not needed; after them its connection is not used again."""
 
@@ -39,7 +32,7 @@ class ServiceClient:
 
     def __init__(self, outbound: Outbound, *, max_body: int, resolve: Resolve | None = None) -> None:
         self._max_body = max_body
-        self._transport = outbound.transport or _Transport(outbound, resolve or _resolve)
+        self._transport = outbound.transport or Connections(outbound, resolve)
         self._connect_timeout = outbound.connect_timeout
         self._free = asyncio.Semaphore(outbound.max_connections)
         self._per_host = outbound.per_host
@@ -120,87 +113,3 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
 
 def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-class _Transport(httpx2.AsyncBaseTransport):
-    """A pool whose connections are opened by `_CheckedNetwork`."""
-
-    def __init__(self, outbound: Outbound, resolve: Resolve) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(),
-            # Never reached: calls wait for their turn before, without losing their time.
-            max_connections=outbound.max_connections + 1,
-            keepalive_expiry=_KEPT,
-            network_backend=_CheckedNetwork(AllowList(outbound.allow), resolve),
-        )
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url = request.url
-        response = await self._pool.handle_async_request(
-            httpcore2.Request(
-                method=request.method,
-                url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
-        )
-        return httpx2.Response(response.status, headers=response.headers, stream=_Stream(response))
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()
-
-
-class _Stream(httpx2.AsyncByteStream):
-    def __init__(self, response: httpcore2.Response) -> None:
-        self._response = response
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.aiter_stream()
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Opens connections to addresses that were checked, never to a name that may resolve otherwise a moment later."""
-
-    def __init__(self, allowed: AllowList, resolve: Resolve) -> None:
-        self._allowed = allowed
-        self._resolve = resolve
-        self._network = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            async with asyncio.timeout(timeout):
-                addresses = await self._resolve(host, port)
-                self._allowed.check(host, addresses)
-                return await self._connect(addresses, port, timeout)
-        except TimeoutError:
-            raise httpcore2.ConnectTimeout from None
-
-    async def _connect(
-        self, addresses: Sequence[str], port: int, timeout: float | None
-    ) -> httpcore2.AsyncNetworkStream:
-        failed: BaseException = httpcore2.ConnectError("the host has no address")
-        for address in addresses:
-            try:
-                return await self._network.connect_tcp(address, port, timeout)
-            except httpcore2.ConnectError as error:
-                failed = error
-        raise failed
-
-
-async def _resolve(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of a host, in the order in which they are to be tried."""
-    with suppress(ValueError):
-        return [str(ip_address(host))]
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))

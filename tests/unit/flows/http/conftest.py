@@ -1,8 +1,15 @@
 """A server that answers as a test says, byte by byte."""
 
 import asyncio
+import ssl
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
+
+import support
+
+TLS = Path(support.__file__).parent / "tls"
 
 
 class Service:
@@ -11,6 +18,7 @@ class Service:
     def __init__(self):
         self.requests = []
         self.connections = 0
+        self.closed = asyncio.Event()
         self.answer = lambda head, body: b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
         self.port = 0
         self._writers = set()
@@ -41,18 +49,35 @@ class Service:
             pass
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            self.closed.set()
 
     def close(self):
         for writer in self._writers:
             writer.transport.abort()
 
 
-@pytest.fixture
-async def service():
-    made = Service()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+@asynccontextmanager
+async def serving(made, **options):
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, **options)
     made.port = server.sockets[0].getsockname()[1]
     yield made
     server.close()
     made.close()
     await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def service():
+    async with serving(Service()) as made:
+        yield made
+
+
+@pytest.fixture
+async def tls_service():
+    """One whose certificate, for localhost, is signed by nobody."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
+    async with serving(Service(), ssl=context) as made:
+        yield made

@@ -2,9 +2,8 @@ import msgspec
 import pytest
 
 from resurgam.core import flow_event as fe
-from resurgam.core.errors import NotWanted, Postponed, StepRejected
+from resurgam.core.errors import NotWanted, Postponed, StepNotCompleted, StepRejected
 from resurgam.core.retry import RetryRule
-from resurgam.flows.errors import StepNotCompleted
 from resurgam.flows.http.activity import CallActivity, Progress
 from resurgam.flows.http.addresses import AddressRefused
 from resurgam.flows.http.answer import Response

@@ -1,10 +1,12 @@
 import asyncio
 import re
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
 
+import support
 from resurgam.flows.http.addresses import AddressRefused
 from resurgam.flows.http.call import Outgoing
 from resurgam.flows.http.client import ServiceClient
@@ -12,6 +14,7 @@ from resurgam.flows.http.outbound import Outbound
 from resurgam.flows.http.sending import Unreachable
 
 FOREVER = 3600
+TLS = Path(support.__file__).parent / "tls"
 
 
 @asynccontextmanager
@@ -49,6 +52,55 @@ async def test_connections_are_kept(service):
             await client.send(_request(service.url), timeout=5)
 
     assert service.connections == 1
+
+
+async def test_a_connection_that_the_service_has_closed_is_not_used_again(service):
+    def once(head, body):
+        yield b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+        raise ConnectionError
+
+    service.answer = once
+    async with _client() as client:
+        for _ in range(3):
+            assert (await client.send(_request(service.url), timeout=5)).status == 200
+            await service.closed.wait()
+            service.closed.clear()
+
+    assert service.connections == 3
+
+
+async def test_what_comes_without_a_request_is_never_taken_for_an_answer(service):
+    double = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" * 2
+    service.answer = lambda head, body: double
+    async with _client() as client:
+        for _ in range(3):
+            assert (await client.send(_request(service.url), timeout=5)).status == 200
+
+    assert service.connections == 3
+
+
+async def test_a_large_request_and_a_large_answer_arrive_whole(service):
+    service.answer = lambda head, body: b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    sent = bytes(range(256)) * 20_000
+
+    async with _client(max_body=len(sent)) as client:
+        answer = await client.send(_request(service.url, body=sent), timeout=5)
+
+    assert (answer.body == sent, answer.cut) == (True, False)
+
+
+async def test_a_certificate_must_be_signed_and_have_the_name_of_the_host(tls_service, monkeypatch):
+    async def here(host, port):
+        return ["127.0.0.1"]
+
+    url = f"https://localhost:{tls_service.port}/"
+    with pytest.raises(Unreachable, match="certificate"):
+        await _send(url)
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "certificate.pem"))
+    assert (await _send(url)).status == 200
+    with pytest.raises(Unreachable, match="certificate"):
+        await _send(f"https://shop.example:{tls_service.port}/", resolve=here)
 
 
 async def test_no_cookies_are_kept_and_no_redirect_is_followed(service):
