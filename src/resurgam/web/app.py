@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from resurgam.engine import Engine
 from resurgam.web import events, health, openapi, problems, promises, workflows
 from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, shown_path
-from resurgam.web.argyll import routes as argyll_routes
+from resurgam.web.argyll.routes import routes as argyll_routes
 from resurgam.web.drain import Drain
 from resurgam.web.hub import Hub
 from resurgam.web.keys import KeysOf

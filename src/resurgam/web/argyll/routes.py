@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from resurgam.engine import Engine
 from resurgam.web.access import Guard, Role
-from resurgam.web.argyll import flows, steps, webhook
+from resurgam.web.argyll import flows, socket, steps, webhook
 from resurgam.web.argyll.exchange import Handler, refusal, served
 
 _TABLE: Final[Sequence[tuple[str, str, Handler]]] = (
@@ -47,7 +47,7 @@ def routes(engine: Engine, guard: Guard) -> list[BaseRoute]:
         for method, path, handler in _TABLE
     ]
     unknown = served(_refuse_unknown, Role.READ, engine, guard)
-    return [*table, Route("/engine/{rest:path}", unknown, methods=list(_METHODS))]
+    return [*table, socket.route(engine, guard), Route("/engine/{rest:path}", unknown, methods=list(_METHODS))]
 
 
 async def _refuse_unknown(engine: Engine, request: Request) -> Response:

@@ -3,7 +3,7 @@
 A store knows one health of each step, whichever process has looked: it is shown as that of a single node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from resurgam.core import flow_event as fe
 from resurgam.core.entry import Event
 from resurgam.engine import Engine
 from resurgam.flows import model as m
-from resurgam.flows.catalog import Catalog
+from resurgam.flows.catalog import Catalog, Health
 from resurgam.flows.planner import steps_toward
 from resurgam.flows.validate import clean_id
 from resurgam.web.argyll.definitions import StepBody, step_of, with_retries
@@ -112,42 +112,52 @@ async def health(engine: Engine, request: Request) -> Response:
 async def step_health(engine: Engine, request: Request) -> Response:
     """Return the health of one step."""
     wanted = await _find(engine, request)
-    return answer((await _healths(engine))[wanted.id])
+    steps = await engine.steps()
+    return answer(_healths(steps, await _known_health(engine, steps))[wanted.id])
 
 
 async def catalog_shape(engine: Engine) -> dict[str, Any]:
     """Return the state of the catalog."""
-    steps = await engine.steps()
-    return {
-        "steps": steps_shape(steps),
-        "attributes": edges_of(steps),
-        "last_updated": moment(await _last_change(engine)),
-    }
+    return catalog_of(await engine.steps(), await _last_change(engine))
+
+
+def catalog_of(steps: Sequence[m.Step], last: int | None) -> dict[str, Any]:
+    """Return the state of a catalog with these steps; *last* is the moment of its last change."""
+    return {"steps": steps_shape(steps), "attributes": edges_of(steps), "last_updated": moment(last)}
 
 
 async def cluster_shape(engine: Engine) -> dict[str, Any]:
     """Return the state of the cluster."""
-    seen = moment(await _last_change(engine))
-    node = {"last_seen": seen, "health": await _healths(engine)}
-    return {"nodes": {NODE: node}, "last_updated": seen}
+    last, steps = await _last_change(engine), await engine.steps()
+    return cluster_of(steps, await _known_health(engine, steps), last)
 
 
-async def _healths(engine: Engine) -> dict[str, dict[str, str]]:
+async def _known_health(engine: Engine, steps: Sequence[m.Step]) -> dict[str, Health]:
+    return {step.id: await engine.step_health(step.id) for step in steps if step.http is not None}
+
+
+def cluster_of(steps: Sequence[m.Step], known: Mapping[str, Health], last: int | None) -> dict[str, Any]:
+    """Return the state of a cluster with these steps, of whose services the health is known."""
+    node = {"last_seen": moment(last), "health": _healths(steps, known)}
+    return {"nodes": {NODE: node}, "last_updated": moment(last)}
+
+
+def _healths(steps: Sequence[m.Step], known: Mapping[str, Health]) -> dict[str, dict[str, str]]:
     """Return the health of every step. That of a flow step is the worst of the steps that it leads to."""
-    known = Catalog(await engine.steps())
-    states = {step.id: await _own_health(engine, step) for step in known.steps.values()}
-    for step in known.steps.values():
+    catalog = Catalog(steps)
+    states = {step.id: _own_health(step, known) for step in steps}
+    for step in steps:
         if step.flow is not None:
-            below = [states[one] for one in _steps_below(known, step.flow.goals)]
+            below = [states[one] for one in _steps_below(catalog, step.flow.goals)]
             states[step.id] = max(below, key=_badness, default={"status": "unknown"})
     return states
 
 
-async def _own_health(engine: Engine, step: m.Step) -> dict[str, str]:
+def _own_health(step: m.Step, known: Mapping[str, Health]) -> dict[str, str]:
     """Return the health of a step by itself: a script was compiled when it was registered."""
     if step.http is None:
         return {"status": "healthy" if step.script is not None else "unknown"}
-    found = await engine.step_health(step.id)
+    found = known.get(step.id, Health())
     return {"status": found.status, "error": found.error} if found.error else {"status": found.status}
 
 
