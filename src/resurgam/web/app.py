@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from resurgam.engine import Engine
-from resurgam.web import events, health, openapi, problems, promises, workflows
+from resurgam.web import events, flows, health, openapi, problems, promises, steps, workers, workflows
 from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, shown_path
 from resurgam.web.argyll.routes import routes as argyll_routes
 from resurgam.web.drain import Drain
@@ -25,7 +25,10 @@ logger = logging.getLogger("resurgam.web")
 
 ENDPOINTS: Final[Sequence[Endpoint]] = (
     *workflows.ENDPOINTS,
+    *flows.ENDPOINTS,
+    *steps.ENDPOINTS,
     *promises.ENDPOINTS,
+    *workers.ENDPOINTS,
     *events.ENDPOINTS,
     *health.ENDPOINTS,
 )
@@ -43,12 +46,12 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
     needed anyway.
     """
     guard: Guard = KeyGuard(KeysOf(engine)) if keys else NoKeys(hosts)
-    original = (
-        argyll_routes(engine, NoOtherSites() if keys else guard) if argyll or (argyll is None and not keys) else []
-    )
+    routes = [*_routes(ENDPOINTS, engine, guard), EncodedRoute("/openapi.json", _describe)]
+    if argyll or (argyll is None and not keys):
+        # Its webhook has the path of ours, and its own answers.
+        routes = [*argyll_routes(engine, NoOtherSites() if keys else guard), *routes]
     made = Starlette(
-        # The original's first: both have the path of the webhook, and its clients expect its answers there.
-        routes=[*original, *_routes(ENDPOINTS, engine, guard), EncodedRoute("/openapi.json", _describe)],
+        routes=routes,
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
     made.router.redirect_slashes = False
@@ -57,7 +60,7 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
     return made
 
 
-def _routes(endpoints: Sequence[Endpoint], engine: Engine, guard: Guard) -> Sequence[BaseRoute]:
+def _routes(endpoints: Sequence[Endpoint], engine: Engine, guard: Guard) -> list[BaseRoute]:
     """Return one route for each path, with all its methods."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:

@@ -53,6 +53,7 @@ _STATUS: Final[dict[type[Exception], tuple[int, str]]] = {
     errors.ResultTimeout: (504, "timeout"),
     errors.WrongState: (409, "wrong_state"),
     errors.WriteRejected: (400, "bad_value"),
+    errors.CorruptHistory: (500, "corrupt_history"),
     errors.StoreError: (503, "store_unavailable"),
 }
 """The status and the code of each error, the most specific class first."""

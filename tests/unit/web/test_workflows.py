@@ -168,7 +168,11 @@ async def test_the_tree_shows_children(client: httpx2.AsyncClient) -> None:
 async def test_what_is_not_there_or_of_another_kind_is_not_found(client: httpx2.AsyncClient) -> None:
     missing = await client.get("/workflows/nothing")
     assert (missing.status_code, missing.json()["field"]) == (404, "path.id")
-    assert (await client.get("/steps")).status_code == 404  # the catalog is there once it was looked at
+    step = {"id": "one", "name": "One", "type": "script", "script": {"language": "cel", "script": "{'one': 1}"}}
+    assert (await client.post("/steps", json=step)).status_code == 201
+    for verb in ("terminate", "cancel", "pause"):
+        other = await client.post(f"/workflows/catalog/{verb}")
+        assert (other.status_code, other.json()["code"]) == (404, "other_kind")
     unknown = await client.post("/workflows", json={"workflow": "nothing"})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
 
