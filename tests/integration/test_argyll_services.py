@@ -13,6 +13,8 @@ from starlette.routing import Route
 from support.argyll_client import Served, argyll_served
 from support.listening import listening
 
+ZERO = "0001-01-01T00:00:00Z"
+_ASYNC = {"id": "letter", "name": "Letter", "type": "async"}
 HEADERS = ("argyll-flow-id", "argyll-step-id", "argyll-receipt-token")
 
 
@@ -95,3 +97,29 @@ async def test_a_compensation_names_the_flow_the_step_and_the_receipt_of_what_it
     assert done[1]["argyll-receipt-token"] in items
     assert [item["inputs"]["n"] for item in items.values()] == [1, 2, 3]
     assert sorted(done) == [1]
+
+
+async def test_an_async_step_of_a_child_flow_is_answered_by_its_own_webhook() -> None:
+    """The id of a child flow has a slash, which its webhook address must survive."""
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def letter(request: Request) -> Response:
+        asked.set_result(request.headers["argyll-webhook-url"])
+        return Response(status_code=202)
+
+    attributes = {"name": {"role": "required"}, "text": {"role": "output"}}
+    async with _served_with(letter=letter) as (served, url):
+        await served.engine.store.values.put("public-url", b"http://localhost")
+        await served.register(
+            {**_ASYNC, "attributes": attributes, "http": {"endpoint": f"{url}/letter"}},
+            {"id": "outer", "name": "Outer", "type": "flow", "attributes": attributes, "flow": {"goals": ["letter"]}},
+        )
+        await served.start("f", "outer", name=["Ada"])
+        webhook = await asyncio.wait_for(asked, 30)
+        waiting = await served.flow("f")
+        [item] = waiting["executions"]["outer"]["work_items"].values()
+        assert (waiting["status"], item["status"], item["completed_at"]) == ("active", "active", ZERO)
+        for _ in range(2):
+            assert (await served.http.post(webhook, json={"text": "Dear Ada"})).status_code == 200
+        state = await served.ended("f")
+    assert (state["status"], state["attributes"]["text"][0]["value"]) == ("completed", "Dear Ada")

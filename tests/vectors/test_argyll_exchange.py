@@ -106,6 +106,7 @@ async def _play() -> Played:
         await engine.store.values.put("public-url", url.encode())
         scene = Scene(engine, client, services, services_url)
         answers = {row["say"]: await scene.said(row) for row in RECORD["exchange"]}
+        answers["events"] = await client.get("/engine/flow/chain-1/events")
         await services.all_answered()
         return Played(answers, services)
 
@@ -152,6 +153,15 @@ def test_the_error_of_a_flow_names_the_step_that_failed(played: Played) -> None:
     assert "no such user" in missing
     assert refused.startswith("step letter failed: ")
     assert "letter refused" in refused
+
+
+def test_a_call_that_is_made_again_has_the_events_of_the_original(played: Played) -> None:
+    events = [one for one in played.answers["events"].json()["events"] if one["data"].get("step_id") == "flaky"]
+    work = [one["type"] for one in events if one["type"].startswith("work_")]
+    assert work == ["work_started", "work_not_completed", "work_retry_scheduled", "work_started", "work_succeeded"]
+    [retry] = [one["data"] for one in events if one["type"] == "work_retry_scheduled"]
+    assert retry.keys() == {"flow_id", "step_id", "token", "retry_count", "next_retry_at", "error"}
+    assert (retry["retry_count"], "the first attempt breaks" in retry["error"]) == (1, True)
 
 
 def test_undeclared_results_are_dropped_and_defaults_filled_in(played: Played) -> None:

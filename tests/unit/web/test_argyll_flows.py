@@ -75,6 +75,7 @@ async def test_the_same_start_again_is_answered_201_and_another_409(served: Serv
         ({"id": "f", "goals": ["none"]}, 404),
         ({"id": "f", "goals": ["triple"]}, 400),
         ({"id": "f", "goals": ["triple"], "init": {"value": []}}, 400),
+        ({"id": "f", "goals": ["triple"], "init": {"value": None}}, 400),
         ({"id": "f", "goals": []}, 400),
         ({"id": "f", "goals": None}, 400),
         ({"id": "!", "goals": ["triple"]}, 400),

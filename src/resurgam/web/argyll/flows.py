@@ -29,7 +29,7 @@ class PlanBody(msgspec.Struct):
     """What a plan shall lead to."""
 
     goals: list[str] | None = None
-    init: dict[str, list[Any]] | None = None
+    init: dict[str, list[Any] | None] | None = None
 
 
 class FlowBody(PlanBody):
@@ -110,7 +110,7 @@ def _goals(body: PlanBody) -> list[str]:
 
 
 def _given(body: PlanBody) -> dict[str, list[Any]]:
-    given = body.init or {}
+    given = {name: values or [] for name, values in (body.init or {}).items()}
     if len(given) > MAX_INIT:
         raise Refused(400, f"a flow is given at most {MAX_INIT} attributes, got {len(given)}")
     return given
