@@ -185,3 +185,15 @@ async def test_the_health_of_the_server_has_all_that_the_original_tells(client: 
 async def test_a_page_of_another_site_cannot_use_these_routes(client: httpx2.AsyncClient) -> None:
     answer = await client.post("/engine/step", json=DOUBLE, headers={"origin": "http://elsewhere.example"})
     assert (answer.status_code, answer.json()["status"]) == (403, 403)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [({"keys": True}, 404), ({"keys": True, "argyll": True}, 201), ({"argyll": False}, 404), ({}, 201)],
+)
+async def test_where_keys_are_needed_these_routes_are_served_only_on_request(
+    options: dict[str, bool], status: int
+) -> None:
+    async with argyll_served(worker=False, **options) as served:
+        assert (await served.http.post("/engine/step", json=DOUBLE)).status_code == status
+        assert (await served.http.get("/workflows")).status_code == (401 if options.get("keys") else 200)
