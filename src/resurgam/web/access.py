@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -11,8 +12,11 @@ from starlette.requests import HTTPConnection
 
 from resurgam.web.problems import Problem
 
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host")
+_FORWARDED: Final = frozenset({"forwarded", "x-forwarded-for", "x-forwarded-host"})
 """Headers that a proxy adds."""
+
+_KEPT: Final = 64
+"""How many hosts are kept with what they mean: every request names one, and most the same."""
 
 _WEBHOOK: Final = re.compile(r"(/webhook/.*)/[^/]*")
 
@@ -81,7 +85,7 @@ class NoKeys:
         if not is_loopback(host):
             detail = f"without keys only requests to this machine are answered, not to {host or 'no host'}"
             raise Problem(403, "not_local", f"{detail}; require keys, or ask for localhost")
-        if any(name in connection.headers for name in _FORWARDED):
+        if not _FORWARDED.isdisjoint(connection.headers.keys()):
             detail = "without keys no request of a proxy is answered; require keys: resurgam serve --require-keys"
             raise Problem(403, "not_local", detail)
 
@@ -109,6 +113,7 @@ def shown_path(connection: HTTPConnection) -> str:
     return _WEBHOOK.sub(r"\1/***", connection.url.path)
 
 
+@lru_cache(_KEPT)
 def is_loopback(host: str) -> bool:
     """Whether a host name or an address means this machine."""
     if host.lower().rstrip(".") == "localhost":
@@ -119,6 +124,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(_KEPT)
 def _site(url: str) -> tuple[str | None, int | None]:
     """Return the host and the port of a URL; a port that its scheme implies is none."""
     try:

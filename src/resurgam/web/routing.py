@@ -176,6 +176,8 @@ async def limited_body(request: Request, limit: int) -> bytes:
 
 def decode_query(kind: Any, request: Request) -> Any:
     """Return the query of a request as a value of *kind*; a parameter that it does not have is refused."""
+    if kind is None and not request.scope["query_string"]:
+        return None
     given: dict[str, Any] = {}
     known = {} if kind is None else {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in request.query_params:
