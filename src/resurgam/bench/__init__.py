@@ -1,1 +1,1 @@
-"""Measures the engine beside the limit of its store: thirteen workloads, each in a process of its own."""
+"""Measures the engine beside the limit of its store: fourteen workloads, each in a process of its own."""

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from resurgam.bench import endless, flows, idle, recovery, several, startup, workloads
+from resurgam.bench import endless, flows, http, idle, recovery, several, startup, workloads
 from resurgam.bench.figures import Figures
 from resurgam.bench.scene import Scene
 
@@ -23,6 +23,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figur
     "W11": recovery.recovery_of_many,
     "W12": startup.startup,
     "W13": flows.flows,
+    "W14": http.http,
 }
 
 
@@ -102,6 +103,18 @@ def _start_of(figures: Figures, *, command: bool) -> float | None:
     return figures.p50 * 1000 if figures.more.get("command") == command else None
 
 
+def _of_empty_posts(figures: Figures) -> float | None:
+    return figures.more.get("to_empty_posts")
+
+
+def _streams(figures: Figures) -> float | None:
+    return figures.more.get("streams")
+
+
+def _http_steps(figures: Figures) -> float | None:
+    return figures.rate if "to_calls" in figures.more else None
+
+
 EXPECTATIONS: Final = (
     Expectation("W1", "at least half of the raw limit", _of_raw_rate, "of it", least=0.5),
     Expectation("W1", "1.0 commits a step", _rounded_commits, "commits", most=1.0),
@@ -123,6 +136,9 @@ EXPECTATIONS: Final = (
     Expectation(
         "W13", "a step of a flow at most 1.5 times as long as one of a workflow", _to_workflow, "times", most=1.5
     ),
+    Expectation("W14", "starts at least 0.6 of empty POSTs", _of_empty_posts, "of them", least=0.6),
+    Expectation("W14", "every event on 1,000 streams", _streams, "streams", least=1000),
+    Expectation("W14", "at least 769 HTTP steps/s", _http_steps, "steps/s", least=769),
 )
 
 

@@ -11,6 +11,9 @@ from resurgam.bench.run import Report
 _FIRST = ("", "WORKLOAD", "P50", "P95", "OF A", "STEPS/S", "RAW LIMIT", "OF RAW")
 FIGURES = (*_FIRST, "COMMITS", "STATEMENTS", "RSS")
 SERVER_FIGURES = (*_FIRST, "ROUND TRIPS", "RSS")
+_IN_RATES = ("W1", "W2", "W4", "W14")
+"""The workloads whose limit is a rate."""
+
 VERDICTS = ("", "EXPECTED", "MEASURED", "")
 
 
@@ -71,7 +74,7 @@ def _raw(f: Figures) -> str:
     """Return the limit in the unit of the workload's expectation."""
     if f.raw is None:
         return ""
-    if f.workload in {"W1", "W2", "W4"} and f.raw.rate is not None:
+    if f.workload in _IN_RATES and f.raw.rate is not None:
         return f"{_number(f.raw.rate)}/s: {f.raw.of}"
     return f"{_time(f.raw.p50)}: {f.raw.of}"
 
@@ -79,6 +82,6 @@ def _raw(f: Figures) -> str:
 def _of_raw(f: Figures) -> str:
     if f.raw is None:
         return ""
-    if f.workload in {"W1", "W2", "W4"} and f.raw.rate is not None and f.rate is not None:
+    if f.workload in _IN_RATES and f.raw.rate is not None and f.rate is not None:
         return f"{f.rate / f.raw.rate:.0%}"
     return f"{f.p50 / f.raw.p50:.1f} x"

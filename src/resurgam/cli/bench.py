@@ -20,7 +20,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
 
 
 @click.command(epilog=example("resurgam bench --only W1,W4"))
-@click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W13.")
+@click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W14.")
 @click.option(
     "--scale",
     type=click.FloatRange(0, 10, min_open=True),
@@ -38,7 +38,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: bool) -> None:
-    """Measure the engine on this machine: thirteen workloads, each beside the raw limit of the store.
+    """Measure the engine on this machine: fourteen workloads, each beside the raw limit of the store.
 
     The raw limit is measured in the same run: the same rows, committed from one thread without an engine. A Redis store
     is also compared with SQLite.
