@@ -74,9 +74,9 @@ def _refusal(response: Response, now: int) -> Incomplete | Rejection:
     pause = retry_after(response, now)
     if status >= 500:
         return Incomplete(reason, pause or 0)
-    if status < 400:
+    if 300 <= status < 400:
         return Rejection(f"{reason}; redirects are not followed: register the address to which it redirects")
-    if pause is not None or (status in _TEMPORARY and not _is_problem(response)):
+    if (pause is not None and status >= 400) or (status in _TEMPORARY and not _is_problem(response)):
         return Incomplete(reason, pause or 0)
     return Rejection(reason)
 
