@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from click.testing import CliRunner, Result
 
-from resurgam import Engine
+from resurgam import Engine, Outbound
 from resurgam.cli.main import main
 from support.limits import HANGS
 
@@ -154,3 +154,28 @@ def test_without_the_extra_a_server_says_what_to_install(store, name):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=HANGS)
     assert done.returncode == 1
     assert done.stderr == f"Error: the HTTP API needs {name}; install it with: pip install 'resurgam[web]'\n"
+
+
+class _Stopped(Exception):
+    pass
+
+
+def test_what_steps_may_call_is_given_on_the_command_line(store, tmp_path, monkeypatch):
+    seen = []
+
+    def note(*args, **options):
+        seen.append(options["outbound"] if "outbound" in options else args[0].outbound)
+        raise _Stopped
+
+    monkeypatch.setattr("resurgam.cli.worker.Engine", note)
+    monkeypatch.setattr("resurgam.web.server.Server", note)
+    (tmp_path / "shop_without_code.py").write_text("")
+    hosts = ["--outbound", "shop.example", "--outbound", "10.0.0.0/8"]
+
+    for command in (["worker", str(tmp_path / "shop_without_code.py")], ["serve"]):
+        assert isinstance(resurgam(*command, *hosts).exception, _Stopped)
+        assert isinstance(resurgam(*command).exception, _Stopped)
+
+    assert seen == [Outbound(allow=("shop.example", "10.0.0.0/8")), None] * 2
+    refused = resurgam("serve", "--outbound", "10.0.0.1/8")
+    assert (refused.exit_code, "has host bits set" in refused.output) == (2, True)

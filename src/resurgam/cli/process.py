@@ -5,11 +5,15 @@ import importlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from resurgam.cli import output
 from resurgam.cli.text import report_unwritable
+
+if TYPE_CHECKING:
+    from resurgam import Outbound
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -19,6 +23,25 @@ log_level_option = click.option(
     "--log-level",
     type=click.Choice(_LEVELS, case_sensitive=False),
     help="The level of the log on stderr.  [default: info, unless MODULE configures logging]",
+)
+
+
+def _parse_outbound(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> "Outbound | None":
+    from resurgam import Outbound  # noqa: PLC0415 -- few commands need it
+
+    try:
+        return Outbound(allow=value) if value else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+outbound_option = click.option(
+    "--outbound",
+    metavar="HOST",
+    multiple=True,
+    callback=_parse_outbound,
+    help="What HTTP steps may call: a host, *.example, a network, or '*'. Repeatable.  "
+    "[default: all but link-local and metadata addresses]",
 )
 
 

@@ -9,10 +9,18 @@ import msgspec
 
 from resurgam.cli.arguments import check_text, example, with_store
 from resurgam.cli.module import load_module
-from resurgam.cli.process import configure_logging, log_level_option, loop_factory, report_ready, web_needed
+from resurgam.cli.process import (
+    configure_logging,
+    log_level_option,
+    loop_factory,
+    outbound_option,
+    report_ready,
+    web_needed,
+)
 from resurgam.store.open import shown_url
 
 if TYPE_CHECKING:
+    from resurgam import Outbound
     from resurgam.web.server import Address
 
 
@@ -53,6 +61,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, value: Any) -
     is_flag=True,
     help="Serve the protocol of Argyll where keys are required: whoever reaches the server may use it, without a key.",
 )
+@outbound_option
 @log_level_option
 @with_store
 def serve(  # noqa: PLR0913 -- each is an option of the command line
@@ -65,6 +74,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
     public_url: str | None,
     require_keys: bool,
     allow_argyll: bool,
+    outbound: "Outbound | None",
     log_level: str | None,
 ) -> None:
     """Serve the HTTP API, and the default queue with the code of MODULE, a dotted name or the path of a .py file.
@@ -81,7 +91,13 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
         load_module(module)
     configure_logging(log_level)
     options = Options(
-        store=store, host=host, port=port, public_url=public_url, require_keys=require_keys, argyll=allow_argyll
+        store=store,
+        host=host,
+        port=port,
+        public_url=public_url,
+        require_keys=require_keys,
+        argyll=allow_argyll,
+        outbound=outbound,
     )
 
     async def run() -> None:

@@ -13,11 +13,11 @@ from datetime import timedelta
 
 import click
 
-from resurgam import Engine
+from resurgam import Engine, Outbound
 from resurgam.cli import output
 from resurgam.cli.arguments import call_engine, check_text, example, parse_age, with_store
 from resurgam.cli.module import load_module
-from resurgam.cli.process import configure_logging, log_level_option, loop_factory, report_ready
+from resurgam.cli.process import configure_logging, log_level_option, loop_factory, outbound_option, report_ready
 from resurgam.store.open import shown_url
 
 _RESTART_DELAY = 1.0
@@ -51,6 +51,7 @@ _PARENT = "RESURGAM_PARENT"
 @click.option(
     "--retain", metavar="AGE", callback=parse_age, help="Remove workflows that closed this long ago: 12h, 30d, 4w."
 )
+@outbound_option
 @log_level_option
 @with_store
 def worker(  # noqa: PLR0913 -- each is an option of the command line
@@ -62,6 +63,7 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
     processes: int,
     max_activities: int,
     retain: timedelta | None,
+    outbound: Outbound | None,
     log_level: str | None,
 ) -> None:
     """Serve queues with the workflows and activities of MODULE, a dotted name or the path of a .py file.
@@ -73,7 +75,8 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
     configure_logging(log_level)
     if processes == 1:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(store, queues, max_activities, retain, as_json=as_json))
+            engine = Engine(store, queues=queues, max_activities=max_activities, retain=retain, outbound=outbound)
+            runner.run(_serve(engine, store, queues, as_json=as_json))
         return
     # A store that cannot be opened is told of once, here; processes that find it so later are replaced until it can.
     call_engine(store, lambda engine: engine.store.workers.list(), create=True)
@@ -85,6 +88,7 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
         *(f"--queue={queue}" for queue in queues),
         f"--max-activities={max_activities}",
         *([] if retain is None else [f"--retain={retain.total_seconds():f}s"]),
+        *(() if outbound is None else (f"--outbound={entry}" for entry in outbound.allow)),
         *([] if log_level is None else [f"--log-level={log_level}"]),
     ]
     command += [*["--json"] * as_json, "--", module]
@@ -92,11 +96,9 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
     click.get_current_context().exit(code)
 
 
-async def _serve(
-    store: str, queues: tuple[str, ...], max_activities: int, retain: timedelta | None, *, as_json: bool
-) -> None:
+async def _serve(opened: Engine, store: str, queues: tuple[str, ...], *, as_json: bool) -> None:
     _stop_with_parent()
-    async with Engine(store, queues=queues, max_activities=max_activities, retain=retain) as engine:
+    async with opened as engine:
         shown = shown_url(store)
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {shown}; stop with Ctrl-C"
         # One iteration later, when `run` handles signals: a reader of this line may send one at once.

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 
 from resurgam.core.errors import ResurgamError
 from resurgam.engine import Engine
+from resurgam.flows.http.outbound import Outbound
 from resurgam.flows.services import PUBLIC_URL
 from resurgam.store.open import shown_url
 from resurgam.web.access import is_loopback
@@ -52,7 +53,8 @@ class CannotServe(ResurgamError):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to serve, and where. *public_url* None: the address that the server listens on.
 
-    *argyll*: serve the protocol of Argyll, which knows no keys, though other routes need them.
+    *argyll*: serve the protocol of Argyll, which knows no keys, though other routes need them. *outbound* are the rules for
+    calls of HTTP steps.
     """
 
     store: str
@@ -61,6 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     public_url: str | None = None
     require_keys: bool = False
     argyll: bool = False
+    outbound: Outbound | None = None
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +95,7 @@ class Server:
             needs_keys = options.require_keys or not all(is_loopback(one.getsockname()[0]) for one in sockets)
             if needs_keys:
                 await _check_for_keys(options)
-            async with Engine(options.store) as engine:
+            async with Engine(options.store, outbound=options.outbound) as engine:
                 hurrying = asyncio.create_task(self._skip_grace_of(engine))
                 try:
                     await self._serve(engine, sockets, report, needs_keys=needs_keys)
