@@ -44,9 +44,11 @@ class Served:
 
 
 @asynccontextmanager
-async def argyll_served(*, worker: bool = True, **options: Any) -> AsyncIterator[Served]:
-    """Serve an engine with an empty registry to a client in the same process; by default without keys."""
-    async with Engine("memory://", registry=Registry(), worker=worker) as engine:
+async def argyll_served(
+    *, worker: bool = True, registry: Registry | None = None, **options: Any
+) -> AsyncIterator[Served]:
+    """Serve an engine, without code unless a registry is given, to a client in the same process; by default without keys."""
+    async with Engine("memory://", registry=registry or Registry(), worker=worker) as engine:
         transport = httpx2.ASGITransport(app=app(engine, **{"keys": False, **options}))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Served(engine, client)

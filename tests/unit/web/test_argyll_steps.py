@@ -6,6 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from resurgam import Registry
+from resurgam.flows import StepDecorator
 from support.argyll_client import argyll_served, script_step
 from support.health import set_health
 
@@ -180,6 +182,19 @@ async def test_the_health_of_the_server_has_all_that_the_original_tells(client: 
     assert answer.json().keys() >= {"service", "status", "details"}
     assert answer.json()["details"]["websocket"] == {"clients": 0}
     assert answer.json()["details"]["backend"].keys() == {"type", "state", "leader_id", "leader_address"}
+
+
+async def test_a_function_is_listed_as_a_sync_step_and_cannot_be_registered() -> None:
+    registry = Registry()
+
+    @StepDecorator(registry)
+    async def price(item: str) -> int:
+        return len(item)
+
+    async with argyll_served(registry=registry) as served:
+        shown = (await served.http.get("/engine/step/price")).json()
+        assert (shown["type"], shown["python"]["activity"]) == ("sync", "price")
+        assert (await served.http.put("/engine/step/price", json=shown)).status_code == 400
 
 
 async def test_a_page_of_another_site_cannot_use_these_routes(client: httpx2.AsyncClient) -> None:

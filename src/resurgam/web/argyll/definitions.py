@@ -11,11 +11,11 @@ import msgspec
 from resurgam.flows import model as m
 from resurgam.flows.validate import clean_id
 from resurgam.web.argyll.exchange import Refused
+from resurgam.web.argyll.shapes import TYPES
 
 RETRIES: Final = m.WorkConfig(max_retries=10, init_backoff=1000, max_backoff=60_000, backoff_type="exponential")
 """The retries of a step that says nothing about them."""
 
-_TYPES: Final = ("sync", "async", "script", "flow")
 _CONFIGS: Final = ("required", "optional", "const", "meta", "output")
 
 
@@ -106,8 +106,8 @@ def step_of(body: StepBody) -> m.Step:
     step_id = clean_id(body.id)
     if not step_id:
         raise Refused(400, f"step id must have a letter or a digit, got {body.id!r}")
-    if body.type not in _TYPES:
-        raise Refused(400, f"step {step_id!r}: type must be one of {', '.join(_TYPES)}, got {body.type!r}")
+    if body.type not in TYPES:
+        raise Refused(400, f"step {step_id!r}: type must be one of {', '.join(TYPES)}, got {body.type!r}")
     found: dict[str, Any] = {
         "id": step_id,
         "name": body.name,

@@ -14,6 +14,9 @@ from resurgam.flows.catalog import Catalog
 from resurgam.flows.expressions import Expressions
 from resurgam.flows.planner import Edge, Mode, Plan, plan_child
 
+TYPES: Final = ("sync", "async", "script", "flow")
+"""The types of steps that the original has."""
+
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """The moment of what has not happened."""
 
@@ -26,9 +29,15 @@ def moment(at: int | None) -> str:
 
 
 def step_shape(step: m.Step) -> dict[str, Any]:
-    """Return a step; the time-out of a service is always shown."""
+    """Return a step; the time-out of a service is always shown.
+
+    The original has no steps that are functions or workflows. They are shown as ``sync``, because its clients fail on a
+    type that they do not know.
+    """
     shape: dict[str, Any] = msgspec.to_builtins(step)
     shape.setdefault("attributes", {})
+    if step.type not in TYPES:
+        shape["type"] = "sync"
     if step.http is not None:
         shape["http"].setdefault("timeout", step.http.timeout)
     return shape
