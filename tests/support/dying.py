@@ -4,9 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from resurgam.core.lifecycle import WORKFLOW
+from resurgam.runtime.brain import CodeBrain
+from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
+from resurgam.testing.clock import ManualClock
+from resurgam.testing.contract.bench import LEASE
+from resurgam.worker.brains import Brains
+from resurgam.worker.options import WorkerOptions
 from resurgam.worker.worker import Worker
+from support.engines import Engines
 from support.stores import answered
 from support.submitting import submit_by_commit
 
@@ -53,3 +61,26 @@ async def settle(worker: Worker) -> None:
         await asyncio.sleep(0)
         quiet = quiet + 1 if progress == worker.progress and not waited else 0
         progress = worker.progress
+
+
+async def serve_until_dead(
+    engines: Engines, store: Dying, clock: ManualClock, registry: Registry, *, seconds: float = 7200, **options: Any
+) -> None:
+    """Serve a store until it falls silent, or everything is done; then end the worker without its drain."""
+    before = asyncio.all_tasks()
+    given = {"name": "dies", "cache_size": engines.cache, "lease": LEASE, "max_activities": 10, **options}
+    served: Any = store
+    brains = Brains({WORKFLOW: CodeBrain(registry)}, served)
+    worker = Worker(served, brains, registry, clock, WorkerOptions(**given))
+    worker.start()
+    await settle(worker)
+    end = clock.now() + seconds * 1000
+    while not store.dead and (due := clock.next_due()) is not None and due < end:
+        clock.move_to(due)
+        await settle(worker)
+    while left := asyncio.all_tasks() - before:
+        for task in left:
+            task.cancel()
+        await asyncio.sleep(0)
+    await worker._instances.evict_all()
+    worker._watchdog.stop()
