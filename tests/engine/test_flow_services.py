@@ -71,7 +71,7 @@ async def test_the_last_attempt_fails_the_step_before_another_item_is_called(eng
         step = HttpStep("price", service("price"), inputs={"sku": Each}, outputs=["total"], retry=TWO)
         async with serving(engines, services, step) as env:
             flow = await env.start_flow(["price"], {"sku": [1, 2, 3]}, id="flow")
-            with pytest.raises(WorkflowFailed, match=f"step 'price' .*answered {status}"):
+            with pytest.raises(WorkflowFailed, match=rf"step 'price' .*answered {status}"):
                 await env.finish(flow.result())
             assert (await flow.history())[-1].type == "flow_deactivated"
         assert len(services.calls) == calls
@@ -106,7 +106,7 @@ async def test_a_step_whose_answer_never_comes_fails_after_its_last_deadline(eng
     services = FakeServices(pay=answers(202))
     async with serving(engines, services, PAY) as env:
         flow = await env.start_flow(["pay"], {"amount": 7}, id="flow")
-        with pytest.raises(WorkflowFailed, match="step 'pay' .*sent no answer to the webhook within 60 s"):
+        with pytest.raises(WorkflowFailed, match=r"step 'pay' .*sent no answer to the webhook within 60 s"):
             await env.finish(flow.result())
         assert (await flow.history())[-1].type == "flow_deactivated"
         assert not await answer(env.engine, services.calls[0], receipt="late")

@@ -2,19 +2,26 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, structs
 
 from resurgam.core import event as events
 from resurgam.core.codec import MAX_PAYLOAD
+from resurgam.core.errors import NotFound
 from resurgam.core.failure import capture, retry_delay
+from resurgam.core.flow_event import HTTP_ACTIVITY
 from resurgam.core.retry import RetryRule
-from resurgam.runtime.definitions.definition import Activity
+from resurgam.flows.http.message import HttpCall
+from resurgam.flows.scripts import SCRIPT
+from resurgam.runtime.definitions.definition import Activity, ActivityOptions, AsyncActivity
 from resurgam.runtime.definitions.info import ActivityInfo, enter_activity
+from resurgam.runtime.registry import Registry
 from resurgam.testing.simulated_store import Work
 
 
@@ -31,6 +38,40 @@ class _SimulatedAttempt:
 
     def beat(self, details: Raw | None) -> None:
         """Nobody listens."""
+
+
+def activity_of(work: Work, registry: Registry, mocks: Mapping[str, object]) -> tuple[Activity[..., Any], object, Work]:
+    """Return the activity of a piece of work, what replaces its function, and the work as that sees it.
+
+    A service is replaced by the mock of its step, which gets the arguments by name; what it returns are its outputs. An
+    async one answers at once. Its compensation is ``"step.compensate"``, and does nothing by default.
+    """
+    name = work.request.name
+    if name != HTTP_ACTIVITY:
+        activity = SCRIPT if name == SCRIPT.name else registry.activities.find(name)
+        return activity, mocks.get(activity.name, activity.function), work
+    [call] = msgspec.json.decode(work.request.input, type=tuple[HttpCall])
+    undoing = call.mode == "compensate"
+    key = f"{call.step_id}.compensate" if undoing else call.step_id
+    if key not in mocks and not undoing:
+        raise NotFound(f"a simulation calls no services: give the step {call.step_id!r} a mock")
+    mock = mocks.get(key, {})
+    counted = replace(work, request=structs.replace(work.request, retry=call.retry))
+    return _SERVICE, partial(_serve, mock) if callable(mock) else mock, counted
+
+
+async def _serve(mock: Callable[..., object], call: HttpCall) -> object:
+    arguments = {name: msgspec.json.decode(value) for name, value in call.arguments.items()}
+    undone = {"input": arguments, "output": msgspec.json.decode(call.outputs)}
+    result = mock(undone) if call.mode == "compensate" else mock(**arguments)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _service(call: HttpCall) -> Any:
+    raise NotImplementedError
+
+
+_SERVICE: Final[Activity[..., Any]] = AsyncActivity(HTTP_ACTIVITY, _service, ActivityOptions())
 
 
 async def run_attempt(

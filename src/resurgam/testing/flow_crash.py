@@ -54,8 +54,9 @@ async def crash_flow_everywhere(
     The flow and its children are killed together. Raise `AssertionError` if a resumed flow has another outcome, if its
     steps become something else, or if completed work is repeated.
 
-    The steps are the functions of *registry* with ``@step``, and *steps*: those that are scripts, flows or workflows.
-    *mocks* replace steps and activities, by function or name, by a value, an exception or a callable. *messages* are
+    The steps are the functions of *registry* with ``@step``, and *steps*: those that are services, scripts, flows or
+    workflows. *mocks* replace steps and activities, by function or name, by a value, an exception or a callable; each
+    service needs one. *messages* are
     cancel requests and the like. *seed* decides the order in which work completes; without it, work completes in the
     order in which it was started.
     """

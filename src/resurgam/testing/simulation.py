@@ -26,11 +26,10 @@ from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.flows.catalog import Catalog
-from resurgam.flows.scripts import SCRIPT
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.registry import Registry, default_registry
-from resurgam.testing.attempt import run_attempt
+from resurgam.testing.attempt import activity_of, run_attempt
 from resurgam.testing.clock import START
 from resurgam.testing.crash_points import cut_outcome, depends_on_memory, is_impossible_cut
 from resurgam.testing.loading import Loader
@@ -357,8 +356,7 @@ class Simulation:
         if request.starts is not None:
             begun = msgspec.structs.replace(request.starts, at=self.store.clock, attempt=work.attempt)
             execution.unread.add(self.store.put(execution, begun))
-        activity = SCRIPT if request.name == SCRIPT.name else self._registry.activities.find(request.name)
-        mock = self._mocks.get(activity.name, activity.function)
+        activity, mock, work = activity_of(work, self._registry, self._mocks)
         answer = await run_attempt(activity, mock, work, self.store.clock, started.entity_id)
         if execution.status.terminal:
             self.store.put(execution, answer)

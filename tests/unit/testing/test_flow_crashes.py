@@ -7,8 +7,8 @@ import pytest
 
 from resurgam import Context, Registry, RetryPolicy
 from resurgam.core import event as events
-from resurgam.core.errors import DefinitionError
-from resurgam.flows import FlowStep, Input, ScriptStep, StepDecorator, WorkflowStep
+from resurgam.core.errors import DefinitionError, NonRetryable, NotFound
+from resurgam.flows import FlowStep, HttpStep, Input, ScriptStep, StepDecorator, WorkflowStep
 from resurgam.testing import crash_everywhere, crash_flow_everywhere
 from resurgam.testing.crash import outcome
 from support.flow_cases import CASES
@@ -139,6 +139,59 @@ async def test_a_cancelled_flow_is_cancelled_wherever_it_is_killed():
     )
 
     assert outcome(crashes.history)[0] == "flow_cancelled"
+
+
+SERVICES = [
+    HttpStep("quote", "http://x/quote", inputs=["order_id"], outputs=["cents"]),
+    HttpStep(
+        "charge",
+        "http://x/charge",
+        inputs={"lines": Annotated[int, Input(for_each=True)], "cents": int},
+        outputs=["paid"],
+        asynchronous=True,
+        compensate="http://x/refund",
+        parallelism=2,
+    ),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_services_are_mocked_by_their_steps(seed):
+    def busy(order_id: str) -> dict[str, int]:
+        if registry.activity.info().attempt < 3:
+            raise OSError("busy")
+        return {"cents": 5}
+
+    undone: list[Any] = []
+
+    def refund(done: dict[str, Any]) -> None:
+        undone.append(done["output"])
+
+    def charge(lines: int, cents: int) -> dict[str, int]:
+        if lines == 3:
+            raise NonRetryable("no money")
+        return {"paid": lines * cents}
+
+    crashes = await crash_flow_everywhere(
+        ["charge"],
+        {"order_id": "o"},
+        steps=SERVICES,
+        mocks={"quote": busy, "charge": charge, "charge.compensate": refund},
+        registry=registry,
+        seed=seed,
+    )
+
+    kinds = [entry.type for entry in crashes.history]
+    assert outcome(crashes.history)[0] == "flow_failed"
+    assert kinds.count("retry_scheduled") == 2
+    charged = [entry for entry in crashes.history if entry.type == "work_succeeded" and entry.step == "charge"]
+    assert kinds.count("comp_succeeded") == len(charged) > 0
+    assert {one["paid"] for one in undone} <= {5, 10}
+
+
+async def test_a_service_without_a_mock_is_named():
+    with pytest.raises(NotFound, match="a simulation calls no services: give the step 'quote' a mock"):
+        await crash_flow_everywhere(["quote"], {"order_id": "o"}, steps=SERVICES, registry=registry)
 
 
 @registry.workflow
