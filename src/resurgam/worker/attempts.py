@@ -5,14 +5,14 @@ import contextvars
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock, iso_time
 from resurgam.core.codec import MAX_PAYLOAD, check_size
-from resurgam.core.errors import Postponed, ProcessDied, ResurgamError
+from resurgam.core.errors import NotWanted, Postponed, ProcessDied, ResurgamError, StepNotCompleted, StepRejected
 from resurgam.core.event import NULL
 from resurgam.core.failure import capture, in_user_code, rebuild, retry_delay
 from resurgam.core.flow_event import HTTP_ACTIVITY
@@ -33,6 +33,10 @@ from resurgam.worker.threads import Ended, ThreadCall
 
 logger = logging.getLogger("resurgam.activity")
 logger.addFilter(TracebackLimit())
+
+
+_OF_SERVICES: Final = (NotWanted, StepNotCompleted, StepRejected)
+"""Failures of calls of services, which say everything in their text."""
 
 
 class LeaseLost(ResurgamError):
@@ -215,15 +219,8 @@ class ActivityRunner:
     def _postponed(self, attempt: RunningAttempt, error: Postponed) -> Result:
         """Return the event for an attempt that decides itself when it is run again, and with which details."""
         task, attempt.details = attempt.task, error.details
-        logger.log(
-            logging.WARNING if error.failed else logging.INFO,
-            "activity %r (%s) of %s: %s; next at %s",
-            task.request.name,
-            task.request.entity_id,
-            task.entity_id,
-            error,
-            iso_time(error.next_at),
-        )
+        level = logging.WARNING if error.failed else logging.INFO
+        _log_text(level, task, error, f"next at {iso_time(error.next_at)}")
         return events.ActivityRetryScheduled(
             ref=task.request.ref,
             at=self._clock.now(),
@@ -237,19 +234,27 @@ class ActivityRunner:
         failure = recorded or capture(in_user_code(error), limit=self.max_payload)
         pause = retry_delay(self._rule(request), task.attempt, error, failure, self._chance())
         when = "no further attempt" if pause is None else f"next at {iso_time(now + pause)}"
-        logger.warning(
-            "activity %r of workflow %s, attempt %d failed; %s",
-            request.name,
-            task.entity_id,
-            task.attempt,
-            when,
-            exc_info=error,
-        )
+        if isinstance(error, _OF_SERVICES):
+            _log_text(logging.INFO if isinstance(error, NotWanted) else logging.WARNING, task, error, when)
+        else:
+            logger.warning(
+                "activity %r of workflow %s, attempt %d failed; %s",
+                request.name,
+                task.entity_id,
+                task.attempt,
+                when,
+                exc_info=error,
+            )
         if pause is None:
             return events.ActivityFailed(ref=request.ref, at=now, attempt=task.attempt, failure=failure)
         return events.ActivityRetryScheduled(
             ref=request.ref, at=now, attempt=task.attempt, next_at=now + pause, failure=failure
         )
+
+
+def _log_text(level: int, task: ActivityTask, error: BaseException, when: str) -> None:
+    """Log what became of a call of a service: no code has raised it, so that it has no traceback."""
+    logger.log(level, "%s (%s) of flow %s; %s", error, task.request.entity_id, task.entity_id, when)
 
 
 async def _call(process: Process, call: Call, attempt: RunningAttempt) -> Ended:
