@@ -33,7 +33,7 @@ async def test_an_attempt_that_is_postponed_runs_again_at_its_moment_whatever_it
 
     @registry.workflow
     async def waits(ctx: Context) -> str:
-        return await ctx.activity(wait, **options)
+        return await ctx.activity(wait.options(**options))
 
     async with Environment(registry=registry) as env:
         begun = env.clock.now()
