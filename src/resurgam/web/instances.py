@@ -99,7 +99,10 @@ class Kind:
         end = await drain_of(call.request).unless_begun(waiting)
         if end is None:
             return Reply(_outcome(await self.find(call, run=run), None), 202)
-        return Reply(_outcome(*end))
+        last, closing = end
+        if not last.status.terminal:  # as it was before the end
+            last = await self.find(call, execution=last.execution_id)
+        return Reply(_outcome(last, closing))
 
     def control(
         self, action: str, act: Callable[[Handle[Any], Any], Coroutine[Any, Any, None]]

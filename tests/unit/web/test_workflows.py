@@ -50,9 +50,13 @@ async def test_a_workflow_runs_from_its_start_to_its_result(client: httpx2.Async
 
     waiting = await client.get("/workflows/b-1/result", params={"timeout": 0})
     assert (waiting.status_code, waiting.json()["status"], waiting.json()["result"]) == (202, "running", None)
+    awaited = asyncio.create_task(client.get("/workflows/b-1/result"))
+    for _ in range(50):  # until it waits
+        await asyncio.sleep(0)
     assert (await client.post(f"/promises/{quote(promise, safe='')}", json={"value": 42})).json()["first"]
-    ended = await client.get("/workflows/b-1/result")
-    assert ended.status_code == 200
+    ended = await awaited
+    assert (ended.status_code, ended.json()["status"]) == (200, "completed")
+    assert (await client.get("/workflows/b-1/result")).json() == ended.json()
     assert ended.json()["result"] == {"owner": "ann", "items": ["tea", "milk"], "packed": "packed", "paid": 42}
     assert ended.json()["run_id"] == ids["run_id"]
     assert (await client.get("/workflows/b-1")).json()["result"]["paid"] == 42
