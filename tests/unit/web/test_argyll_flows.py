@@ -83,6 +83,7 @@ async def test_the_same_start_again_is_answered_201_and_another_409(served: Serv
         ({"id": "f", "goals": [f"g{n}" for n in range(65)]}, 400),
         ({"id": "f", "goals": ["triple"], "init": {f"v{n}": [1] for n in range(129)}}, 400),
         ({"id": "f", "goals": ["triple"], "init": {"value": 7}}, 400),
+        ({"id": "f", "goals": ["triple"], "init": {"value": [7], "": [1]}}, 400),
         ({"id": "f", "goals": ["triple"], "labels": {f"l{n}": "" for n in range(33)}}, 400),
         ([], 400),
     ],
@@ -185,7 +186,8 @@ async def test_a_plan_tells_what_is_missing_and_why_steps_are_left_out(served: S
     assert (whole["goals"], whole["required"], sorted(whole["steps"])) == (["show"], ["value"], ["show", "triple"])
     given = (await served.http.post("/engine/plan", json={"goals": ["show"], "init": {"tripled": [1]}})).json()
     assert (given["required"], given["excluded"]) == (None, {"satisfied": {"triple": ["tripled"]}})
-    for body, status in (({"goals": []}, 400), ({}, 400), ({"goals": ["none"]}, 404)):
+    unnamed = {"goals": ["show"], "init": {"": [1]}}
+    for body, status in (({"goals": []}, 400), ({}, 400), (unnamed, 400), ({"goals": ["none"]}, 404)):
         answer = await served.http.post("/engine/plan", json=body)
         assert (answer.status_code, answer.json()["status"]) == (status, status)
 

@@ -76,6 +76,7 @@ async def test_a_step_is_removed_once(client: httpx2.AsyncClient) -> None:
         ({"script": {"language": "basic", "script": "1"}}, "'basic'"),
         ({"type": "python"}, "'python'"),
         ({"name": ""}, "name is empty"),
+        ({"type": "flow", "script": None, "flow": {"goals": ["!"]}}, "a goal"),
         ({"http": {"endpoint": "http://127.0.0.1/x"}}, "no 'http'"),
         ({"attributes": {"a": {"role": "input"}}}, "role"),
         ({"attributes": {"a": {"role": "output", "required": {}}}}, "takes no 'required'"),

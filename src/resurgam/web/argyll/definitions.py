@@ -117,7 +117,7 @@ def step_of(body: StepBody) -> m.Step:
         "predicate": _script("predicate", body.predicate),
         "memoizable": bool(body.memoizable),
         "http": None if body.http is None else _given(body.http),
-        "flow": None if body.flow is None else {"goals": [clean_id(goal) for goal in body.flow.goals or ()]},
+        "flow": None if body.flow is None else {"goals": _goals(step_id, body.flow)},
         "script": _script("script", body.script),
     }
     if body.work_config is not None and (work := _given(body.work_config)):
@@ -162,6 +162,13 @@ def _config(name: str, body: ConfigBody) -> dict[str, Any]:
         script = _script(f"mapping of {name!r}", body.mapping.script)
         made["mapping"] = {"name": body.mapping.name or "", "script": script}
     return made
+
+
+def _goals(step_id: str, body: FlowBody) -> list[str]:
+    goals = [clean_id(goal) for goal in body.goals or ()]
+    if not all(goals):
+        raise Refused(400, f"step {step_id!r}: a goal must have a letter or a digit, got {body.goals}")
+    return goals
 
 
 def _script(place: str, body: ScriptBody | None) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from resurgam.engine import Engine
 from resurgam.web.access import Guard, Role, shown_path
 from resurgam.web.problems import Problem, problem_of
-from resurgam.web.routing import limited_body
+from resurgam.web.routing import decode_json, limited_body
 
 T = TypeVar("T")
 
@@ -41,13 +41,8 @@ def refusal(status: int, text: str) -> Response:
 
 async def read_json(request: Request, kind: type[T], limit: int) -> T:
     """Return the body of a request as a value; its content type does not matter, as it does not to the original."""
-    content = await limited_body(request, limit)
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(400, f"invalid JSON request: {error}") from None
-    except RecursionError:
-        raise Refused(400, "invalid JSON request: it is nested too deeply") from None
+    found: T = decode_json(await limited_body(request, limit), kind)
+    return found
 
 
 def served(handler: Handler, role: Role, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:

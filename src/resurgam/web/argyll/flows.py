@@ -16,6 +16,7 @@ from resurgam.web.argyll.events import flow_events, listing
 from resurgam.web.argyll.exchange import Refused, answer, path_id, read_json
 from resurgam.web.argyll.shapes import plan_shape
 from resurgam.web.argyll.state import flow_shape
+from resurgam.web.problems import refused_values
 
 MAX_BODY: Final = 1024 * 1024
 MAX_ID: Final = 256
@@ -42,7 +43,8 @@ class FlowBody(PlanBody):
 async def plan(engine: Engine, request: Request) -> Response:
     """Return the plan that leads to goals, with what is missing for it."""
     body = await read_json(request, PlanBody, MAX_BODY)
-    made = await engine.plan(_goals(body), _given(body), many=True)
+    with refused_values("body"):
+        made = await engine.plan(_goals(body), _given(body), many=True)
     return answer(plan_shape(made, "preview"))
 
 
@@ -55,7 +57,8 @@ async def start(engine: Engine, request: Request) -> Response:
     labels = body.labels or {}
     if len(labels) > MAX_LABELS:
         raise Refused(400, f"a flow has at most {MAX_LABELS} labels, got {len(labels)}")
-    await engine.start_flow(_goals(body), _given(body), id=flow_id, tags=labels, many=True)
+    with refused_values("body"):
+        await engine.start_flow(_goals(body), _given(body), id=flow_id, tags=labels, many=True)
     return answer({"flow_id": flow_id, "message": ""}, 201)
 
 
