@@ -105,7 +105,7 @@ class Engine:
             cache_size=cache_size,
             tick_limit=milliseconds(tick_limit) / 1000,
             retain=None if retain is None else milliseconds(retain),
-            outbound=outbound,
+            outbound=None if outbound is None else _rules(outbound),
         )
         self._store: Store | None = None
         self._opened_client: Client | None = None
@@ -630,6 +630,14 @@ class Engine:
         """Refuse the name of an unregistered workflow if this engine serves its queue."""
         if isinstance(workflow, str) and self._has_worker and (queue or "default") in self._options.queues:
             self._registry.workflows.find(workflow)
+
+
+def _rules(outbound: "Outbound") -> "Outbound":
+    from resurgam.flows.http.outbound import Outbound  # noqa: PLC0415 -- only an engine with such rules pays for the import
+
+    if not isinstance(outbound, Outbound):
+        raise TypeError(f"outbound must be an Outbound, such as Outbound(allow=('shop.example',)), got {outbound!r}")
+    return outbound
 
 
 def _names(queues: Sequence[str]) -> tuple[str, ...]:

@@ -127,3 +127,8 @@ async def test_an_item_is_wanted_while_its_step_is_active():
 
         for receipt in (f"{run_id}/1", "another-run/1"):
             assert not await known.is_wanted(HttpCall(flow_id="f", step_id="price", receipt=receipt, url="http://h/"))
+
+
+def test_rules_of_another_type_are_refused_at_once():
+    with pytest.raises(TypeError, match="outbound must be an Outbound"):
+        Engine(outbound=("shop.example",))
