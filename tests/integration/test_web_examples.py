@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,47 @@ def test_the_shop_has_its_own_routes_and_those_of_the_engine(tmp_path, client):
         assert client.post(f"{url}/orders", json={"id": "o-1", "cents": 0}).status_code == 422
         assert client.get(f"{url}/orders/o-1").json()["status"] == "running"
         assert client.get(f"{url}/orders/o-2").status_code == 404
-        assert client.get(f"{url}/resurgam/health").json()["status"] == "healthy"
+
+        api = f"{url}/resurgam/workflows/o-1"
+        assert client.get(api).json()["code"] == "no_key"
+        client.headers["Authorization"] = f"Bearer {key_of(tmp_path)}"
+        assert client.get(api).json()["waiting_for"] == ["signal 'approve' at {1}"]
+        assert client.post(f"{api}/signals/approve", json={}).status_code == 200
+        assert client.get(f"{api}/result").json()["result"] == "4900.00 for o-1"
+        assert client.get(f"{url}/orders/o-1").json()["receipt"] == "4900.00 for o-1"
+        events = client.get(f"{url}/resurgam/events", params={"after": "", "follow": False, "instance": "o-1"})
+        assert '"type":"workflow_completed"' in events.text
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANGS) in (0, -signal.SIGTERM), process.stdout.read()
+
+
+def key_of(folder: Path) -> str:
+    """Create a key for the shop, as its operator does."""
+    command = [sys.executable, "-m", "resurgam", "keys", "create", "operator", "--role", "operate"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RESURGAM_STORE": "sqlite:///shop.db"}
+    return subprocess.check_output(command, cwd=folder, env=environment, text=True, stderr=subprocess.DEVNULL).strip()
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="there is no perl")
+def test_a_flow_of_three_services_completes_or_names_the_one_that_refused(tmp_path):
+    """The stock is in Perl and answers its first call by 503; the carrier answers by the webhook."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "services/order.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    completed, failed = done.stdout.splitlines()
+    assert completed == "o-1 completed {'parcel': 'piano from shelf 1, 4900.00 on delivery'}"
+    assert failed.startswith("o-2 failed step 'ship' failed: ")
+    assert "tuba" in failed
+    assert "answered 503 Service Unavailable: still starting" in done.stderr
+
+
+def test_the_service_in_perl_needs_no_module_beyond_those_of_every_debian():
+    used = re.findall(r"^use ([\w:]+)", (EXAMPLES / "services/stock.pl").read_text(), re.MULTILINE)
+    assert used == ["strict", "warnings", "IO::Socket::INET"]
