@@ -16,12 +16,12 @@ from starlette.applications import Starlette
 from resurgam.core.errors import ResurgamError
 from resurgam.engine import Engine
 from resurgam.flows.http.outbound import Outbound
-from resurgam.flows.services import PUBLIC_URL
 from resurgam.store.open import shown_url
 from resurgam.web.access import is_loopback
 from resurgam.web.app import app
 from resurgam.web.connections import Connections, LimitedConnection
 from resurgam.web.keys import Keys
+from resurgam.web.public_url import set_public_url
 
 _GRACE: Final = 10.0
 """Seconds in which requests in flight may finish once the server stops."""
@@ -121,7 +121,7 @@ class Server:
         await http.start()
         try:
             address = self._address(sockets[0].getsockname()[1], needs_keys=needs_keys)
-            await engine.store.values.put(PUBLIC_URL, address.public_url.encode())
+            await set_public_url(engine, address.public_url)
             report(address)
             await self._stop.wait()
         finally:
