@@ -96,10 +96,10 @@ class CallActivity:
         return self._try_again(call, msgspec.structs.replace(progress, deadline=None), reason)
 
     async def _check_wanted(self, call: HttpCall, progress: Progress, info: ActivityInfo) -> None:
-        """Do not repeat the call of an async step that is not needed any more: such items are never withdrawn."""
-        repeated = progress.calls > 0 or info.redelivered
-        if call.mode == "async" and repeated and not await self._known.is_wanted(call):
-            raise NotWanted(f"step {call.step_id!r} is not called again: its flow does not need it any more")
+        """Do not call an async step that is not needed any more: an item is not withdrawn once an attempt has begun."""
+        began_before = progress != Progress() or info.attempt > 1 or info.redelivered
+        if call.mode == "async" and began_before and not await self._known.is_wanted(call):
+            raise NotWanted(f"step {call.step_id!r} is not called: its flow does not need it any more")
 
     async def _check_health(self, call: HttpCall, progress: Progress) -> None:
         """Wait while the service is unhealthy; not for ever, because only a call shows that it is well again."""

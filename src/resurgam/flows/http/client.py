@@ -44,13 +44,14 @@ class ServiceClient:
 
     async def send(self, outgoing: Outgoing, *, timeout: float, body_wanted: bool = True) -> Response:
         """Send a request and return the answer, within *timeout* seconds after a connection may be used."""
+        connect_timeout = min(timeout, self._connect_timeout)
         try:
             request = httpx2.Request(
                 outgoing.method,
                 outgoing.url,
                 headers=outgoing.headers,
                 content=outgoing.body,
-                extensions={"timeout": {"connect": min(timeout, self._connect_timeout)}},
+                extensions={"timeout": {"connect": connect_timeout}},
             )
         except (httpx2.InvalidURL, UnicodeError) as error:
             raise ValueError(f"the address is not valid ({error})") from None
@@ -60,8 +61,10 @@ class ServiceClient:
                     return await self._exchange(request, body_wanted=body_wanted)
             except _TIMEOUTS as error:
                 connecting = isinstance(error, httpx2.ConnectTimeout | httpcore2.ConnectTimeout)
-                what = "no connection" if connecting else f"no whole answer within {timeout:g} s"
-                raise Unreachable(what) from None
+                what = (
+                    f"no connection within {connect_timeout:g}" if connecting else f"no whole answer within {timeout:g}"
+                )
+                raise Unreachable(f"{what} s") from None
             except _BROKEN as error:
                 raise Unreachable(f"the connection failed ({_text(error)})") from None
 

@@ -50,10 +50,10 @@ class World:
     async def secret(self):
         return SECRET
 
-    async def run(self, call, progress=None, *, redelivered=False):
+    async def run(self, call, progress=None, *, attempt=1, redelivered=False):
         about = {"name": "resurgam.http", "entity_id": "run/7", "execution_id": "x", "workflow_id": "f", "queue": "q"}
         details = None if progress is None else msgspec.to_builtins(progress)
-        enter_activity(_Attempt(ActivityInfo(**about, attempt=1, details=details, redelivered=redelivered)))
+        enter_activity(_Attempt(ActivityInfo(**about, attempt=attempt, details=details, redelivered=redelivered)))
         return await self.activity.run(call)
 
     async def postponed(self, call, progress=None, **options):
@@ -183,13 +183,16 @@ async def test_a_call_without_an_answer_fails_if_no_attempt_is_left_or_its_flow_
     assert not world.sent
 
 
-@pytest.mark.parametrize(("progress", "redelivered"), [(Progress(calls=1), False), (None, True)])
-async def test_an_async_call_that_is_not_needed_any_more_is_not_repeated(progress, redelivered):
+@pytest.mark.parametrize(
+    ("progress", "about"),
+    [(Progress(calls=1), {}), (Progress(deferrals=1), {}), (None, {"redelivered": True}), (None, {"attempt": 2})],
+)
+async def test_an_async_step_that_is_not_needed_any_more_is_not_called_by_a_later_attempt(progress, about):
     world = World()
     world.wanted = False
 
     with pytest.raises(NotWanted):
-        await world.run(ASYNC, progress, redelivered=redelivered)
+        await world.run(ASYNC, progress, **about)
 
     assert not world.sent
 

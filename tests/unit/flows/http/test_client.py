@@ -202,6 +202,14 @@ async def test_an_endless_head_is_given_up(service):
         await _send(service.url)
 
 
+async def test_a_host_that_cannot_be_found_or_reached_in_time_has_no_connection():
+    async def never(host, port):
+        await asyncio.Event().wait()
+
+    with pytest.raises(Unreachable, match=r"no connection within 0\.05 s"):
+        await _send("http://shop.example/", outbound=Outbound(connect_timeout=0.05), resolve=never)
+
+
 async def test_a_closed_port_and_an_unknown_host_are_unreachable():
     async def unknown(host, port):
         raise OSError("no such host")
