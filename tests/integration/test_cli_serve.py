@@ -85,14 +85,17 @@ def test_an_address_that_others_reach_is_not_served_without_a_key(store):
     assert "resurgam keys create NAME --role admin" in done.stderr
 
 
-def test_a_server_with_keys_may_be_reached_from_elsewhere(store):
-    resurgam("keys", "create", "nightly", "--role", "read")
+def test_a_server_that_others_reach_answers_only_those_who_have_a_key(store):
+    key = resurgam("keys", "create", "nightly", "--role", "read").stdout.strip()
     with serving("--host", "0.0.0.0", "--public-url", "https://flows.example/") as (process, ready):
         port = ready["url"].rpartition(":")[2]
         assert ready["needs_keys"]
         assert value_of(store, "public-url") == b"https://flows.example"
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers={"Host": "flows.example"}) as client:
             assert client.get("/health").status_code == 200
+            assert client.get("/workers").status_code == 401
+            assert client.get("/workers", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+            assert client.get("/workers", headers={"Authorization": f"Bearer {key[:-1]}"}).status_code == 401
         process.send_signal(signal.SIGTERM)
         assert (process.wait(HANGS), process.stderr.read()) == (0, "")
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from resurgam.engine import Engine
-from resurgam.web import events, flows, health, openapi, problems, promises, steps, workers, workflows
+from resurgam.web import events, flows, health, openapi, problems, promises, steps, webhook, workers, workflows
 from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, shown_path
 from resurgam.web.argyll.routes import routes as argyll_routes
 from resurgam.web.drain import Drain
@@ -29,6 +29,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     *steps.ENDPOINTS,
     *promises.ENDPOINTS,
     *workers.ENDPOINTS,
+    *webhook.ENDPOINTS,
     *events.ENDPOINTS,
     *health.ENDPOINTS,
 )

@@ -22,6 +22,7 @@ from resurgam.web.app import app
 from resurgam.web.connections import Connections, LimitedConnection
 from resurgam.web.keys import Keys
 from resurgam.web.public_url import set_public_url
+from resurgam.worker.worker import Worker
 
 _GRACE: Final = 10.0
 """Seconds in which requests in flight may finish once the server stops."""
@@ -81,6 +82,7 @@ class Server:
         self._options = options
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._worker: Worker | None = None
 
     async def run(self, report: Callable[[Address], None]) -> None:
         """Serve until SIGTERM or SIGINT, then drain; call *report* as soon as requests are answered.
@@ -96,23 +98,16 @@ class Server:
             if needs_keys:
                 await _check_for_keys(options)
             async with Engine(options.store, outbound=options.outbound) as engine:
-                hurrying = asyncio.create_task(self._skip_grace_of(engine))
-                try:
+                self._worker = engine.worker
+                async with engine.health_checks():
                     await self._serve(engine, sockets, report, needs_keys=needs_keys)
-                except BaseException:
-                    hurrying.cancel()
-                    raise
-            hurrying.cancel()
 
     def _signalled(self) -> None:
         if self._stop.is_set():
             self._hurry.set()
+            if self._worker is not None:
+                self._worker.skip_grace()
         self._stop.set()
-
-    async def _skip_grace_of(self, engine: Engine) -> None:
-        worker = engine.worker
-        await self._hurry.wait()
-        worker.skip_grace()
 
     async def _serve(
         self, engine: Engine, sockets: list[socket.socket], report: Callable[[Address], None], *, needs_keys: bool
