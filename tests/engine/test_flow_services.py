@@ -146,10 +146,16 @@ async def test_an_answer_to_a_call_that_seemed_to_fail_counts(engines: Engines) 
 
 
 async def test_a_late_success_of_a_failed_step_is_undone_after_the_end_of_its_flow(engines: Engines) -> None:
-    """The flow waits for what was accepted. A compensation has its own retries, and the receipt of the item."""
+    """The flow waits for what was accepted. A compensation has its own retries, and the receipt of the item.
+
+    The item has used up its own ones before it was accepted.
+    """
+
+    slow = httpx2.Response(503, headers={"Retry-After": "20"})
+    first, second = answers(503, 202), answers(slow, 422)
 
     async def book(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(422 if b'"night":2' in request.content else 202)
+        return await (first if b'"night":1' in request.content else second)(request)
 
     services = FakeServices(book=book, cancel=answers(503, 204))
     step = HttpStep(
@@ -166,8 +172,8 @@ async def test_a_late_success_of_a_failed_step_is_undone_after_the_end_of_its_fl
     async with serving(engines, services, step) as env:
         flow = await env.start_flow(["book"], {"night": [1, 2]}, id="flow")
         with pytest.raises(WorkflowFailed, match="answered 422"):
-            await env.finish(flow.result(), limit=1)
-        [accepted] = [one for one in services.called("book") if b'"night":1' in one.content]
+            await env.finish(flow.result(), limit=MINUTE / 2)
+        [_, accepted] = [one for one in services.called("book") if b'"night":1' in one.content]
         assert (await flow.history())[-1].type != "flow_deactivated"
         assert await answer(env.engine, accepted, room=7)
         await env.advance(MINUTE / 2)

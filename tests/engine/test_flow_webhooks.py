@@ -1,5 +1,6 @@
 """The answers of async steps: by the token that came with the call, the first one counts, on every store."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from resurgam.core.errors import NotFound, PayloadTooLarge, SerializationError, WorkflowFailed
-from resurgam.flows import HttpStep
+from resurgam.flows import FlowStep, HttpStep
 from resurgam.testing.environment import Environment
 from support.engines import Engines
 from support.services import FakeServices, address_in, answers, service, serving
@@ -82,3 +83,23 @@ async def test_an_answer_that_cannot_be_recorded_is_refused_and_may_be_sent_agai
         with pytest.raises(SerializationError, match="outputs: must be an object of outputs by name, got list"):
             await env.engine.complete_work("flow", "pay", token, [1])  # type: ignore[arg-type]
         assert await env.engine.complete_work("flow", "pay", token, {"receipt": "r"})
+
+
+async def test_of_many_answers_at_the_same_time_one_is_the_first(engines: Engines) -> None:
+    async with paying(engines) as (env, token):
+        sent = [env.engine.complete_work("flow", "pay", token, {"receipt": number}) for number in range(8)]
+        firsts = await asyncio.gather(*sent)
+        assert firsts.count(True) == 1
+        assert await env.finish(env.handle("flow").result()) == {"receipt": firsts.index(True)}
+
+
+async def test_the_step_of_a_child_flow_is_answered_at_its_own_address(engines: Engines) -> None:
+    services = FakeServices(pay=answers(202))
+    order = FlowStep("order", ["pay"], inputs=["amount"], outputs=["receipt"])
+    async with serving(engines, services, PAY, order) as env:
+        parent = await env.start_flow(["order"], {"amount": 7}, id="flow")
+        await env.settle()
+        flow_id, step_id, token = address_in(services.calls[0])
+        assert "/" in flow_id
+        assert await env.engine.complete_work(flow_id, step_id, token, {"receipt": "r"})
+        assert await env.finish(parent.result()) == {"receipt": "r"}

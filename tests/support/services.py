@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import httpx2
 
@@ -55,7 +56,7 @@ class FakeServices:
         return [one for one in self.calls if one.url.path == f"/{name}"]
 
 
-def service(name: str, **config: Any) -> str:
+def service(name: str) -> str:
     """Return the address of a service."""
     return f"http://{name}.test/{name}"
 
@@ -63,7 +64,7 @@ def service(name: str, **config: Any) -> str:
 def address_in(request: httpx2.Request) -> tuple[str, str, str]:
     """Return the flow, the step and the token of the webhook that came with a call."""
     url = request.headers["Argyll-Webhook-URL"]
-    flow_id, step_id, token = url.removeprefix(f"{PUBLIC}/webhook/").split("/")
+    flow_id, step_id, token = map(unquote, url.removeprefix(f"{PUBLIC}/webhook/").split("/"))
     return flow_id, step_id, token
 
 

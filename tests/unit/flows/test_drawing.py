@@ -74,6 +74,7 @@ def test_what_a_step_does_with_an_input_is_written_at_it():
         ({"type": "flow", "flow": m.FlowConfig(goals=("A",)), "python": None}, "flow: A"),
         ({"type": "workflow", "workflow": m.WorkflowConfig(workflow="w"), "python": None}, "workflow: w"),
         ({"type": "script", "script": m.Expression(language="lua", script="return 1"), "python": None}, "script"),
+        ({"type": "async", "http": m.HttpConfig(endpoint="http://x/pay"), "python": None}, "async POST http://x/pay"),
         ({"name": "Do it"}, "Do it"),
     ],
 )
