@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -27,6 +28,10 @@ _BROKEN: Final = (
 _TIMEOUTS: Final = (TimeoutError, httpx2.TimeoutException, httpcore2.TimeoutException)
 
 
+_parsed: Final = lru_cache(maxsize=1024)(httpx2.URL)
+"""Most steps have one address, which need not be parsed for every call."""
+
+
 class ServiceClient:
     """Sends requests, as `Sends` says."""
 
@@ -48,7 +53,7 @@ class ServiceClient:
         try:
             request = httpx2.Request(
                 outgoing.method,
-                outgoing.url,
+                _parsed(outgoing.url),
                 headers=outgoing.headers,
                 content=outgoing.body,
                 extensions={"timeout": {"connect": connect_timeout}},
@@ -92,15 +97,15 @@ class ServiceClient:
                         await _read(response, _EXCERPT)
         finally:
             await response.aclose()
-        headers = response.headers
+        headers = {name.lower(): value.decode("latin-1") for name, value in response.headers.raw}
         return Response(
             status=response.status_code,
             body=body,
             cut=cut,
-            content_type=headers.get("content-type", ""),
-            content_encoding=headers.get("content-encoding", "").strip().lower(),
-            retry_after=headers.get("retry-after", ""),
-            date=headers.get("date", ""),
+            content_type=headers.get(b"content-type", ""),
+            content_encoding=headers.get(b"content-encoding", "").strip().lower(),
+            retry_after=headers.get(b"retry-after", ""),
+            date=headers.get(b"date", ""),
         )
 
 
