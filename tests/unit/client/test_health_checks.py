@@ -93,6 +93,22 @@ async def test_processes_share_the_probes_of_a_step():
         assert len(shop.probes) == 2
 
 
+async def test_probes_are_spread_over_the_first_third_of_an_interval():
+    async with Shop() as shop:
+        for name in ("rate", "stock"):
+            await shop.engine.register_step(m.Step(id=name, name=name, type="sync", http=HTTP))
+        checking = asyncio.create_task(shop.engine.health_checks().check_all())
+        for number, moment in enumerate((0, 3334, 6667), start=1):
+            shop.clock.move_to(START + moment)
+            while len(shop.probes) < number:
+                await asyncio.sleep(0)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(shop.probes) == number
+
+        await checking
+
+
 async def test_a_step_that_was_updated_is_probed_anew():
     async with Shop() as shop:
         await shop.engine.health_checks().check_all()
