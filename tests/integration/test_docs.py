@@ -1,9 +1,8 @@
 """The documentation is executed, and names files that exist.
 
 The files of docs/changing-code.md, docs/flows.md, docs/inspecting.md, docs/moving.md and docs/tutorial.md are written and
-their commands run in order, and the output is compared. Those of docs/redis.md and docs/postgres.md are run by a shell, with a stand-in
-for redis-cli. Each block of
-docs/workflow-api.md and docs/retention.md is a program of its own.
+their commands run in order, and the output is compared. Those of docs/http.md, docs/redis.md and docs/postgres.md are run by a
+shell, with stand-ins for curl and redis-cli. Each block of docs/workflow-api.md and docs/retention.md is a program of its own.
 """
 
 import os
@@ -16,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from resurgam import Registry
-from resurgam.dev.redis import Server
+from resurgam.dev.redis import Server, free_port
 from resurgam.store.postgres.migrate import migrations
 from resurgam.store.redis.keys import KEYS
 from resurgam.testing import Environment
+from resurgam.web.app import ENDPOINTS
 from support.limits import HANGS
 from support.postgres import own_server
 from support.redis import temporary_folder
@@ -191,6 +191,57 @@ def test_every_key_of_the_redis_store_is_on_its_page():
     for key in KEYS:
         fixed = key.name.partition("<")[0]
         assert f"`{fixed}" in page, key.name
+
+
+HTTP = (ROOT / "docs/http.md").read_text()
+CURL = ROOT / "tests/support/curl.py"
+
+
+def test_the_commands_about_http_print_what_the_page_shows(tmp_path):
+    """With ports that are free, and a stand-in for curl."""
+    api, service = str(free_port()), str(free_port())
+    page = re.findall(f"{FILE}|{COMMAND}", HTTP.replace("8080", api).replace("8081", service), re.MULTILINE)
+    for file, content in re.findall(DEFINITION, HTTP.replace("8081", service), re.DOTALL):
+        (tmp_path / file).write_text(content)
+    python = shlex.quote(sys.executable)
+    starts = {"python": python, "curl": f"{python} {CURL}", "resurgam": f"{python} -m resurgam"}
+    steps = []
+    for file, content, command, printed in page:
+        first, _, rest = command.partition(" ")
+        shown = f"{starts[first]} {rest}" if command else ""
+        if rest.startswith("serve "):
+            ready = "until [ -s said.txt ]; do sleep 0.05; done; cat said.txt"
+            shown = f"{shown.removesuffix('&')} --port {api} > said.txt &\n{ready}"
+        elif rest.endswith("&"):
+            shown += f"\nuntil (exec 3<>/dev/tcp/127.0.0.1/{service}) 2> /dev/null; do sleep 0.05; done"
+        steps.append((file, content, shown, printed))
+    run_commands(steps, tmp_path, "trap 'kill $(jobs -p); wait' EXIT", "", "unchanged")
+    check_mounted(tmp_path)
+
+
+def check_mounted(folder):
+    """Run the program of the page that mounts the app, on the store of the commands."""
+    asked = """
+import api
+from starlette.testclient import TestClient
+with TestClient(api.api) as client:
+    print(client.post("/orders/o-9?cents=100").json())
+    print(client.get("/resurgam/health").status_code, client.get("/resurgam/workflows").json()["code"])
+"""
+    (folder / "asked.py").write_text(asked)
+    assert run("python asked.py", folder).splitlines() == ["1.00 for o-9", "200 no_key"]
+
+
+def test_the_page_about_http_has_every_route_with_its_role():
+    shown = re.findall(r"^\| `([A-Z]+) (/\S+)` \| (\w*) *\| (.+) \|$", HTTP, re.MULTILINE)
+    assert shown == [(row.method, row.path, row.role or "", row.summary) for row in ENDPOINTS]
+
+
+def test_every_file_and_command_about_http_is_used():
+    found = re.findall(f"{FILE}|{COMMAND}", HTTP, re.MULTILINE)
+    assert [file for file, *_ in found if file] == ["shop.py", "prices.py", "api.py"]
+    assert len([command for _, _, command, _ in found if command]) == HTTP.count("\n    $ ")
+    assert HTTP.count("```") == 2 * 4
 
 
 API_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow-api.md").read_text(), re.DOTALL)
