@@ -10,12 +10,16 @@ from starlette.types import Receive, Scope, Send
 
 from resurgam.core.errors import StoreError
 from resurgam.web.access import Role
-from resurgam.web.hub import Hub, Stream
+from resurgam.web.drain import drain_of
+from resurgam.web.hub import STOPPING, Hub, Stream
 from resurgam.web.routing import Call, Endpoint
 from resurgam.web.window import Batch, Filter, StoredEvent
 
 _PATIENCE: Final = 1.0
 """Seconds that a client has to take the last bytes of a stream that ends."""
+
+_RETRY: Final = b"retry: 1000\n"
+"""The milliseconds after which a client reconnects."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -40,6 +44,9 @@ def hub_of(connection: HTTPConnection) -> Hub:
 
 async def stream_events(call: Call[EventsQuery, None]) -> Response:
     """Open a stream. A browser that reconnects repeats its URL: the header is newer than the cursor in it."""
+    if drain_of(call.request).begun:
+        # A browser gives up for good on any status but 200. This one makes it come again.
+        return Response(_RETRY + _comment(STOPPING), media_type=EventResponse.media_type)
     query = call.query
     after = call.request.headers.get("last-event-id") or query.after
     wanted = Filter(frozenset(query.instance), frozenset(query.type))
@@ -80,9 +87,9 @@ class EventResponse(Response):
     async def _send(self, send: Send, *, has_body: bool) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if has_body:
-            await _write(send, b"retry: 1000\n" + _position(self._stream.start))
+            await _write(send, _RETRY + _position(self._stream.start))
             reason = await self._send_events(send)
-            await _write(send, b": %b\n\n" % reason.encode())
+            await _write(send, _comment(reason))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_events(self, send: Send) -> str:
@@ -108,6 +115,10 @@ def _encode(batch: Batch) -> bytes:
     if not batch.items:
         return b":\n" + _position(batch.cursor)
     return b"".join(b"id: %b\ndata: %b\n\n" % (item.cursor.encode(), item.line) for item in batch.items)
+
+
+def _comment(text: str) -> bytes:
+    return b": %b\n\n" % text.encode()
 
 
 def _position(cursor: str) -> bytes:

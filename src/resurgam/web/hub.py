@@ -24,6 +24,9 @@ logger = logging.getLogger("resurgam.web")
 BEAT: Final = 15_000
 """Milliseconds after which a stream without events is told that it is alive."""
 
+STOPPING: Final = "the server is about to stop; reconnect"
+"""Why streams end when the server does."""
+
 _PAGE: Final = 256
 """Events that are read at once; the window has room for several pages."""
 
@@ -54,7 +57,7 @@ class Hub:
         `BadCursor` is raised for a cursor that this store has not returned. Close the stream.
         """
         if self._drain.begun:
-            raise Problem(503, "stopping", "the server is about to stop; reconnect", {"Retry-After": "1"})
+            raise Problem(503, "stopping", STOPPING, {"Retry-After": "1"})
         if self._reader is None or self._reader.ended.done():
             self._reader = Reader(self._store(), self._clock, self._drain)
         stream = Stream(self, self._reader, wanted)
@@ -134,7 +137,7 @@ class Reader:
 
     async def _end_with_the_server(self) -> None:
         await self._drain.wait()
-        self.stop("the server is about to stop; reconnect")
+        self.stop(STOPPING)
 
     def _move(self) -> None:
         self._moved.set()

@@ -247,25 +247,6 @@ class CountedStore:
         return getattr(self._store, name)
 
 
-async def test_a_thousand_streams_cost_one_read_per_commit(b: Bench) -> None:
-    store = CountedStore(b.store)
-    hub = hub_of(b, store)
-    streams = await asyncio.gather(*(hub.open(EVERYTHING) for _ in range(1000)))
-    following = [asyncio.ensure_future(take(stream, 30)) for stream in streams]
-    await b.quiet()
-    before = store.reads
-    for number in range(15):
-        await b.create(f"order-{number}", queue=f"{number}")
-        await b.quiet()
-        await b.committed(await b.claim_one(queues=[f"{number}"]), scheduled(request(2)))
-        await b.quiet()
-    for found in await asyncio.wait_for(asyncio.gather(*following), 60):
-        assert len(found) == 30
-    assert store.reads - before == 30
-    for stream in streams:
-        stream.close()
-
-
 async def test_the_last_stream_frees_everything(b: Bench) -> None:
     """Tasks, waits at the store and timers; and the next stream begins anew."""
     hub = hub_of(b)
