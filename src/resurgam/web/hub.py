@@ -213,8 +213,6 @@ class Stream:
         if self._next is not None and self._next < window.end:
             self._next, (items, self._cursor) = window.take(self._next, self._wanted)
             return items
-        if self._next is not None:
-            self._cursor = window.cursor
         await self._reader.moved()
         return []
 

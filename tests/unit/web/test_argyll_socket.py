@@ -13,10 +13,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from resurgam import Engine, Registry
 from resurgam.flows import StepDecorator
+from resurgam.store import records as r
 from resurgam.web import app
 from resurgam.web.argyll import socket
 from resurgam.web.argyll.events import flow_events
 from resurgam.web.argyll.state import flow_shape
+from resurgam.web.argyll.translations import Translations
+from resurgam.web.window import Filter, Item
 from support.listening import listening
 
 
@@ -249,7 +252,32 @@ class Stalled:
 
 async def test_a_client_that_takes_nothing_is_cut_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "_PATIENCE", 0.01)
-    stream = await world.app.state.hub.open(socket.Filter())
+    stream = await world.app.state.hub.open(Filter())
     made: Any = Stalled()
-    assert await socket.Connection(made, socket.Translations(world.engine), stream).serve() == 1008
+    assert await socket.Connection(made, Translations(world.engine), stream).serve() == 1008
     stream.close()
+
+
+async def test_an_event_is_translated_with_one_look_at_the_log_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order none is needed; an event that comes too early or too late is the same as in its order."""
+    await world.run("one")
+    page = await world.engine.store.feed.read(r.FeedQuery(entity_id="one"))
+    items = [Item(*one) for one in zip(page.entries, page.cursors, strict=True)]
+    expected = list(flow_events(await world.engine.handle("one").history()))
+    reads, read = [], world.engine.store.read
+
+    async def counted(execution: r.Addressed, after: int = 0) -> Any:
+        reads.append(execution)
+        return await read(execution, after)
+
+    monkeypatch.setattr(world.engine.store, "read", counted)
+    for order, looks in ((range(len(items)), 0), ((0, 5, 6, 2, 7, 8), 2)):
+        made = Translations(world.engine)
+        reads.clear()
+        for number in order:
+            assert await made.event_of(items[number]) == expected[number]
+        assert len(reads) == looks
+        if looks == 0:
+            assert made._logs == {}  # the flow has ended

@@ -123,7 +123,7 @@ async def test_a_stream_has_only_the_instances_and_types_that_it_wants(b: Bench)
 async def test_a_client_that_reconnects_anywhere_misses_and_repeats_nothing(b: Bench, seed: int) -> None:
     """Several writers; after any event, at the reader of the same process or of another one; in the past or live."""
     chance = random.Random(seed)
-    processes = [hub_of(b), hub_of(b)]
+    processes = [hub_of(b, Distant(b.store, chance)) for _ in range(2)]
     wanted = chance.choice([EVERYTHING, EVERYTHING, Filter(frozenset({"w1-2"})), Filter(frozenset({"w0-1", "w2-3"}))])
 
     async def writer(name: str) -> None:
@@ -154,6 +154,33 @@ async def test_a_client_that_reconnects_anywhere_misses_and_repeats_nothing(b: B
     assert expected
     for seen in found:
         assert by_entity(seen) == expected
+
+
+class Distant:
+    """A store whose feed is read over a network: before and after each read others go on."""
+
+    def __init__(self, store: Any, chance: random.Random) -> None:
+        self._store, self._chance = store, chance
+        self.feed = self
+
+    async def read(self, query: r.FeedQuery) -> r.FeedPage:
+        await self._travel()
+        page: r.FeedPage = await self._store.feed.read(query)
+        await self._travel()
+        return page
+
+    async def now(self) -> str:
+        await self._travel()
+        cursor: str = await self._store.feed.now()
+        await self._travel()
+        return cursor
+
+    async def _travel(self) -> None:
+        for _ in range(self._chance.choice([0, 0, 1, 10])):
+            await asyncio.sleep(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 async def everything(b: Bench, wanted: Filter) -> AsyncIterator[Item]:
@@ -192,6 +219,9 @@ async def test_a_slow_stream_holds_no_events_and_misses_none(b: Bench) -> None:
     """The window goes on without it; it reads the store until it is level again."""
     hub = hub_of(b)
     async with opened(hub) as slow, opened(hub) as quick:
+        await write(b, "at first")
+        await take(slow, 3)
+        await take(quick, 3)
         for number in range(10):
             await write(b, f"order-{number}")
             await take(quick, 3)
@@ -311,6 +341,29 @@ async def test_a_cursor_of_another_reader_that_is_ahead_is_followed(b: Bench) ->
             await write(b, "new")
             told.set()
             assert by_entity(names(await coming)) == {"new": [1, 2, 3]}
+
+
+async def test_a_stream_comes_level_though_events_come_while_it_reads(b: Bench) -> None:
+    """It reads up to where the reader of the process is, and the rest is in the window."""
+    await write(b, "past")
+
+    class Busy(CountedStore):
+        @property
+        def feed(self) -> Any:
+            return self
+
+        async def now(self) -> str:
+            return str(await b.store.feed.now())
+
+        async def read(self, query: r.FeedQuery) -> r.FeedPage:
+            if query.limit == hubs._FIRST_PAGE:
+                self.reads += 1
+                await write(b, f"meanwhile-{self.reads}")
+            return await b.store.feed.read(query)
+
+    async with opened(hub_of(b, Busy(b.store)), after="") as stream:
+        assert stream._next is not None
+        assert by_entity(names(await take(stream, 6))) == {"past": [1, 2, 3], "meanwhile-1": [1, 2, 3]}
 
 
 async def test_a_cursor_that_no_feed_of_the_store_has_returned_is_refused() -> None:
