@@ -13,10 +13,16 @@ from pathlib import Path
 import httpx2
 import pytest
 from click.testing import CliRunner, Result
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from resurgam import Engine, Outbound
 from resurgam.cli.main import main
+from resurgam.flows import HttpStep
 from support.limits import HANGS
+from support.listening import listening
 
 SRC = str(Path(__file__).parents[2] / "src")
 WITHOUT = """
@@ -64,7 +70,7 @@ def serving(*arguments):
 
 
 def test_a_server_says_where_it_is_serves_with_a_worker_and_ends_with_zero(store):
-    with serving() as (process, ready):
+    with serving("--queue", "orders") as (process, ready):
         assert ready["url"] == ready["public_url"]
         assert ready["url"].startswith("http://127.0.0.1:")
         assert not ready["url"].endswith(":0")
@@ -73,7 +79,7 @@ def test_a_server_says_where_it_is_serves_with_a_worker_and_ends_with_zero(store
         worker = json.loads(resurgam("workers", "--json").stdout)["workers"][0]
         assert worker["pid"] == process.pid
         row = resurgam("workers").stdout.splitlines()[1].split()
-        assert row[:4] == [worker["worker_id"], worker["host"], str(process.pid), "default"]
+        assert row[:4] == [worker["worker_id"], worker["host"], str(process.pid), "orders"]
         process.send_signal(signal.SIGTERM)
         assert (process.wait(HANGS), process.stderr.read()) == (0, "")
 
@@ -98,6 +104,40 @@ def test_a_server_that_others_reach_answers_only_those_who_have_a_key(store):
             assert client.get("/workers", headers={"Authorization": f"Bearer {key[:-1]}"}).status_code == 401
         process.send_signal(signal.SIGTERM)
         assert (process.wait(HANGS), process.stderr.read()) == (0, "")
+
+
+async def test_no_secret_is_in_the_log_and_services_are_probed(store):
+    """At the level that says most: a key, and the address of a webhook."""
+    called: asyncio.Future[Request] = asyncio.get_running_loop().create_future()
+
+    async def pay(request: Request) -> Response:
+        called.set_result(request)
+        return Response(status_code=202)
+
+    async def broken(request: Request) -> Response:
+        return Response(status_code=500)
+
+    services = Starlette(routes=[Route("/pay", pay, methods=["POST"]), Route("/broken", broken)])
+    async with listening(services) as url, httpx2.AsyncClient() as client, Engine(store, worker=False) as engine:
+        await engine.register_step(HttpStep("pay", f"{url}/pay", asynchronous=True, outputs=["receipt"]))
+        await engine.register_step(HttpStep("ship", f"{url}/ship", health_check=f"{url}/broken"))
+        with serving("--log-level", "debug") as (process, ready):
+            flow = {"id": "f-1", "goals": ["pay"]}
+            key = f"rsg_1_{'5' * 64}"
+            answer = await client.post(f"{ready['url']}/flows", json=flow, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status_code == 201
+            webhook = (await asyncio.wait_for(called, HANGS)).headers["argyll-webhook-url"]
+            for content in (b"{", b'{"receipt": "r-1"}', b"{}"):
+                await client.post(webhook, content=content)
+            assert await engine.handle("f-1").result(HANGS) == {"receipt": "r-1"}
+            lines = [await asyncio.to_thread(process.stderr.readline)]
+            while lines[-1] and "the service of step 'ship' is unhealthy" not in lines[-1]:
+                lines.append(await asyncio.to_thread(process.stderr.readline))
+            assert (await engine.step_health("ship")).status == "unhealthy"
+            process.send_signal(signal.SIGTERM)
+            log = "".join(lines) + (await asyncio.to_thread(process.communicate, timeout=HANGS))[1]
+        assert webhook.rpartition("/")[2].partition("-")[2] not in log
+        assert key not in log
 
 
 def test_a_key_that_was_revoked_is_no_key_for_a_server(store):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from resurgam.cli import output
+from resurgam.cli.arguments import check_text
 from resurgam.cli.text import report_unwritable
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 _WEB = ("httptools", "httpx2", "starlette", "uvicorn", "websockets")
+
+queue_option = click.option(
+    "--queue", "queues", callback=check_text, multiple=True, default=["default"], show_default=True, help="Repeatable."
+)
 
 log_level_option = click.option(
     "--log-level",
@@ -62,7 +67,7 @@ def configure_logging(level: str | None) -> None:
         logging.basicConfig(format=_LOG_FORMAT, level=(level or "info").upper())
     elif level is not None:
         root.setLevel(level.upper())
-    for name in ("httpx2", "uvicorn"):  # they log each request with its URL, and each start
+    for name in ("httpcore2", "httpx2", "uvicorn", "websockets"):  # they log requests with their URLs and headers
         library = logging.getLogger(name)
         if library.level == logging.NOTSET:
             library.setLevel(logging.WARNING)

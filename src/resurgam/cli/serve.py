@@ -14,6 +14,7 @@ from resurgam.cli.process import (
     log_level_option,
     loop_factory,
     outbound_option,
+    queue_option,
     report_ready,
     web_needed,
 )
@@ -55,6 +56,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, value: Any) -
     callback=_check_url,
     help="The URL under which step services reach this server.  [default: http://HOST:PORT]",
 )
+@queue_option
 @click.option("--require-keys", is_flag=True, help="Require API keys on loopback too, as behind a proxy.")
 @click.option(
     "--allow-argyll",
@@ -72,12 +74,13 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
     host: str,
     port: int,
     public_url: str | None,
+    queues: tuple[str, ...],
     require_keys: bool,
     allow_argyll: bool,
     outbound: "Outbound | None",
     log_level: str | None,
 ) -> None:
-    """Serve the HTTP API, and the default queue with the code of MODULE, a dotted name or the path of a .py file.
+    """Serve the HTTP API, and queues with the code of MODULE, a dotted name or the path of a .py file.
 
     Without MODULE it serves goal flows whose steps are scripts or services. On another address than loopback every
     request needs an API key: resurgam keys create makes one.
@@ -95,6 +98,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
         host=host,
         port=port,
         public_url=public_url,
+        queues=queues,
         require_keys=require_keys,
         argyll=allow_argyll,
         outbound=outbound,

@@ -17,7 +17,14 @@ from resurgam import Engine, Outbound
 from resurgam.cli import output
 from resurgam.cli.arguments import call_engine, check_text, example, parse_age, with_store
 from resurgam.cli.module import load_module
-from resurgam.cli.process import configure_logging, log_level_option, loop_factory, outbound_option, report_ready
+from resurgam.cli.process import (
+    configure_logging,
+    log_level_option,
+    loop_factory,
+    outbound_option,
+    queue_option,
+    report_ready,
+)
 from resurgam.store.open import shown_url
 
 _RESTART_DELAY = 1.0
@@ -35,9 +42,7 @@ _PARENT = "RESURGAM_PARENT"
     epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"),
 )
 @click.argument("module", callback=check_text)
-@click.option(
-    "--queue", "queues", callback=check_text, multiple=True, default=["default"], show_default=True, help="Repeatable."
-)
+@queue_option
 @click.option(
     "--processes", type=click.IntRange(1, 1000), default=1, show_default=True, help="The number of processes."
 )

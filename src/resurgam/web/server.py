@@ -62,6 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     public_url: str | None = None
+    queues: tuple[str, ...] = ("default",)
     require_keys: bool = False
     argyll: bool = False
     outbound: Outbound | None = None
@@ -97,7 +98,7 @@ class Server:
             needs_keys = options.require_keys or not all(is_loopback(one.getsockname()[0]) for one in sockets)
             if needs_keys:
                 await _check_for_keys(options)
-            async with Engine(options.store, outbound=options.outbound) as engine:
+            async with Engine(options.store, queues=options.queues, outbound=options.outbound) as engine:
                 self._worker = engine.worker
                 async with engine.health_checks():
                     await self._serve(engine, sockets, report, needs_keys=needs_keys)
