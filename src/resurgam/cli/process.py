@@ -70,7 +70,8 @@ def configure_logging(level: str | None) -> None:
     for name in ("httpcore2", "httpx2", "uvicorn", "websockets"):  # they log requests with their URLs and headers
         library = logging.getLogger(name)
         if library.level == logging.NOTSET:
-            library.setLevel(logging.WARNING)
+            # A warning of uvicorn is about a request that is not valid, which strangers may send at will.
+            library.setLevel(logging.ERROR if name == "uvicorn" else logging.WARNING)
 
 
 def report_ready(content: object, text: str, *, as_json: bool) -> None:

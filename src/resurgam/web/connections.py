@@ -1,11 +1,15 @@
 """Connections of clients: the limits of a request's head, and their end when the server stops."""
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, Final, cast
 
+import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
+
+from resurgam.web.problems import MEDIA_TYPE, Problem, details_of
 
 MAX_HEAD: Final = 64 * 1024
 """The most bytes of the URL and the headers of a request."""
@@ -15,15 +19,6 @@ REQUEST_SECONDS: Final = 60.0
 
 _REFUSED_SECONDS: Final = 2.0
 """Seconds for which the rest of a refused request is read and dropped."""
-
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-)
-_TOO_LARGE_BODY: Final = (
-    b'{"status":431,"title":"Request Header Fields Too Large","code":"head_too_large",'
-    b'"detail":"the URL and the headers have more than %d bytes together"}' % MAX_HEAD
-)
 
 
 class Connections(ServerState):
@@ -119,10 +114,29 @@ class LimitedConnection(HttpToolsProtocol):
             return False
         return self._in_head or (self.cycle is not None and self.cycle.more_body)
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(Problem(400, "bad_http", "the request is not valid HTTP/1.1"))
+
     def _refuse_head(self) -> None:
+        detail = f"the URL and the headers have more than {MAX_HEAD} bytes together"
+        self._refuse(Problem(431, "head_too_large", detail))
+
+    def _refuse(self, problem: Problem) -> None:
         """Answer, and close a moment later: at once would reset the connection, and the answer would be lost."""
         self._is_refused = True
-        self.transport.write(_TOO_LARGE % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY))
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what it still sends is dropped
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()  # a second answer would become a part of the first
+                return
+        body = msgspec.json.encode(details_of(problem))
+        head = (
+            f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(_REFUSED_SECONDS, self.transport.close)

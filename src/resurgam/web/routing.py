@@ -161,17 +161,26 @@ def decode_json(content: bytes, kind: Any) -> Any:
 
 
 async def limited_body(request: Request, limit: int) -> bytes:
-    """Return the body of a request; refuse it as soon as it is longer than *limit*."""
+    """Return the body of a request; refuse it as soon as it is longer than *limit*, or says that it will be."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(request, limit)
     chunks, size = [], 0
     try:
         async for chunk in request.stream():
             size += len(chunk)
             if size > limit:
-                raise Problem(413, "too_large", f"the body has more than {limit} bytes", field="body")
+                raise _too_large(request, limit)
             chunks.append(chunk)
     except ClientDisconnect:
         raise Problem(400, "disconnected", "the caller left before its body had arrived", field="body") from None
     return b"".join(chunks)
+
+
+def _too_large(request: Request, limit: int) -> Problem:
+    # A caller that waits to be asked for its body does not send it after a refusal, so the connection cannot go on.
+    headers = {"Connection": "close"} if "expect" in request.headers else {}
+    return Problem(413, "too_large", f"the body has more than {limit} bytes", headers, field="body")
 
 
 def decode_query(kind: Any, request: Request) -> Any:

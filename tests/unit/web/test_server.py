@@ -12,6 +12,8 @@ from starlette.routing import Route
 
 from resurgam.web.connections import MAX_HEAD, REQUEST_SECONDS
 from resurgam.web.drain import Drain, drain_of
+from resurgam.web.problems import Problem, answer
+from resurgam.web.routing import limited_body
 from resurgam.web.server import CannotServe, HttpServer, bind
 from support.limits import HANGS
 
@@ -28,6 +30,7 @@ class Served:
             routes=[
                 Route("/slow", self._slow, methods=["POST"]),
                 Route("/fast", self._fast),
+                Route("/limited", self._limited, methods=["POST"]),
                 Route("/stream", self._stream),
             ]
         )
@@ -44,6 +47,12 @@ class Served:
 
     async def _fast(self, request: Request) -> Response:
         return PlainTextResponse("fast")
+
+    async def _limited(self, request: Request) -> Response:
+        try:
+            return PlainTextResponse(await limited_body(request, 10))
+        except Problem as problem:
+            return answer(problem)
 
     async def _stream(self, request: Request) -> Response:
         async def parts():
@@ -167,6 +176,26 @@ async def test_a_head_that_is_too_long_is_refused(served, head):
     assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=["tls", "path", "length", "both", "chunk"],
+)
+async def test_what_is_no_http_is_refused_as_a_problem(served, sent):
+    client = await served.connect()
+    client.writer.write(sent)
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b'"code":"bad_http"' in answer
+
+
 async def test_a_request_that_does_not_arrive_is_given_up(served):
     silent, partial, waiting = [await served.connect() for _ in range(3)]
     partial.writer.write(b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nor")
@@ -191,3 +220,18 @@ def test_every_address_of_a_host_has_the_same_port():
 def test_a_host_that_is_not_this_machine_is_refused_with_its_name(host):
     with pytest.raises(CannotServe, match=f"cannot listen on {host}"):
         bind(host, 0)
+
+
+async def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(served):
+    """A caller that asks before it sends is told at once, and must not go on with the connection."""
+    client = await served.connect()
+    head = "POST /limited HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+    client.writer.write(f"{head}\r\n".encode())
+    answer = await client.head()
+    assert answer.startswith("HTTP/1.1 413")
+    assert "connection: close" not in answer
+    asking = await served.connect()
+    asking.writer.write(f"{head}Expect: 100-continue\r\n\r\n".encode())
+    answer = (await asking.rest()).decode()
+    assert answer.startswith("HTTP/1.1 413")
+    assert "connection: close" in answer
