@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import httpx2
+import msgspec
 
 from resurgam import Context, Engine, Registry
+from resurgam.flows import Step
 from resurgam.web import app
 
 
@@ -59,3 +61,38 @@ async def served(engine: Engine, **options: Any) -> AsyncIterator[httpx2.AsyncCl
     transport = httpx2.ASGITransport(app=app(engine, **options))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
+
+
+def checkout_code() -> Registry:
+    """Return the code of the examples in the document of the API."""
+    registry = Registry()
+
+    @registry.workflow
+    async def checkout(ctx: Context, order: Any = None) -> Any:
+        items: list[Any] = []
+
+        @ctx.on_query("total")
+        def total() -> int:
+            return len(items)
+
+        @ctx.on_update("add")
+        async def add(item: Any) -> int:
+            items.append(item)
+            return len(items)
+
+        return await ctx.listen("approve")
+
+    return registry
+
+
+SHIP: Final = msgspec.convert(
+    {
+        "id": "ship",
+        "name": "Ship an order",
+        "type": "script",
+        "attributes": {"order_id": {"role": "required"}, "tracking": {"role": "output"}},
+        "script": {"language": "cel", "script": "{'tracking': order_id}"},
+    },
+    Step,
+)
+"""The goal of the examples in the document of the API."""

@@ -42,6 +42,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     for row in rows:
         path = _PARAMETER.sub(r"{\1}", row.path)
         paths.setdefault(path, {})[row.method.lower()] = _operation(row, schema_of)
+    _link(paths, rows)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Resurgam", "version": VERSION, "description": _DESCRIPTION},
@@ -66,12 +67,11 @@ def _types(rows: Iterable[Endpoint]) -> list[Any]:
 
 
 def _operation(row: Endpoint, schema_of: Mapping[int, Any]) -> dict[str, Any]:
-    names = (row.method.lower(), *re.findall(r"\w+", row.path))
     said = [row.description] if row.description else []
     if row.role is not None:
         said.append(f"Needs the role *{row.role}*.")
     operation: dict[str, Any] = {
-        "operationId": "_".join(names),
+        "operationId": _operation_id(row),
         "tags": [re.findall(r"\w+", row.path)[0]],
         "summary": row.summary,
         "description": "\n\n".join(said),
@@ -89,6 +89,21 @@ def _operation(row: Endpoint, schema_of: Mapping[int, Any]) -> dict[str, Any]:
     return operation
 
 
+def _operation_id(row: Endpoint) -> str:
+    return "_".join((row.method.lower(), *re.findall(r"\w+", row.path)))
+
+
+def _link(paths: Mapping[str, Any], rows: Iterable[Endpoint]) -> None:
+    """Say for each operation on an id which answer has that id: the one that created it."""
+    for row in rows:
+        created_by, below, _ = row.path.partition("/{id}")
+        created = paths.get(created_by, {}).get("post", {}).get("responses", {}).get("201")
+        if below and created is not None:
+            field = "id" if created_by == "/steps" else "entity_id"
+            link = {"operationId": _operation_id(row), "parameters": {"id": f"$response.body#/{field}"}}
+            created.setdefault("links", {})[_operation_id(row)] = link
+
+
 def _responses(row: Endpoint, schema_of: Mapping[int, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, (status, kind) in enumerate(row.answers.items()):
@@ -104,10 +119,19 @@ def _response(row: Endpoint, kind: Any, schema_of: Mapping[int, Any], example: A
     if kind is None:
         return {"description": "Done; without a body."}
     content = {"schema": schema_of[id(kind)]}
+    if row.media_type == "text/event-stream":
+        content = {"schema": _event_of(schema_of[id(kind)])}
     if example is not None:
         content["example"] = example
     said = (getattr(kind, "__doc__", None) or "Done.").partition("\n")[0]
     return {"description": said, "content": {row.media_type: content}}
+
+
+def _event_of(data: Any) -> dict[str, Any]:
+    """Return the schema of one event of a stream, whose data is JSON."""
+    text = {"type": "string"}
+    encoded = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    return {"type": "object", "properties": {"id": text, "event": text, "data": encoded}, "required": ["id", "data"]}
 
 
 def _path_parameters(row: Endpoint) -> list[dict[str, Any]]:

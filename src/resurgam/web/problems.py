@@ -50,7 +50,7 @@ _STATUS: Final[dict[type[Exception], tuple[int, str]]] = {
     errors.DefinitionError: (400, "bad_definition"),
     errors.UpdateRejected: (422, "update_rejected"),
     errors.BadCursor: (400, "bad_cursor"),
-    errors.ResultTimeout: (504, "timeout"),
+    errors.ResultTimeout: (409, "no_answer"),
     errors.WrongState: (409, "wrong_state"),
     errors.WriteRejected: (400, "bad_value"),
     errors.CorruptHistory: (500, "corrupt_history"),

@@ -17,6 +17,9 @@ class Settlement(wire.Request, frozen=True):
     error: Annotated[str, Meta(description="Reject it with this message.", max_length=10_000)] | UnsetType = UNSET
 
 
+_EITHER: Final = {"oneOf": [{"required": ["value"]}, {"required": ["error"]}]}
+
+
 class Settled(wire.Answer, frozen=True):
     """*first*: whether this settlement was the first, which is the one that counts."""
 
@@ -45,7 +48,7 @@ ENDPOINTS: Final = (
         role=Role.OPERATE,
         summary="Settle a promise of a workflow, with a value or an error.",
         description="Only the first settlement counts; repeating it is safe.",
-        body=Settlement,
+        body=Annotated[Settlement, Meta(extra_json_schema=_EITHER)],
         answers={200: Settled},
         refusals={404: "There is no promise with this id."},
         example={"value": True},

@@ -4,7 +4,8 @@ The application and the OpenAPI document are both made of these rows, so neither
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from functools import cache
+from typing import Annotated, Any, Final, Generic, TypeVar, get_args, get_origin
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
@@ -153,11 +154,20 @@ def decode_json(content: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem(400, "bad_body", f"body: {error}", field=field_of("body", error)) from None
+        field = field_of("body", error)
+        raise Problem(400, "bad_body", f"body: {error}{_known_fields(kind, str(error))}", field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, "bad_json", f"body: {error}", field="body") from None
     except RecursionError:
         raise Problem(400, "bad_json", "body: the JSON is nested too deeply", field="body") from None
+
+
+def _known_fields(kind: Any, said: str) -> str:
+    """Return the fields of a body that has one which is not known."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if not said.startswith("Object contains unknown field") or " - at " in said:
+        return ""
+    return f"; known are: {', '.join(field.encode_name for field in msgspec.structs.fields(kind))}"
 
 
 async def limited_body(request: Request, limit: int) -> bytes:
@@ -202,10 +212,37 @@ def decode_query(kind: Any, request: Request) -> Any:
         given[name] = every if takes_many else every[0]
     if kind is None:
         return None
+    for name in given.keys() & _numbers_of(kind):
+        given[name] = _number(name, given[name], known[name].type)
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise Problem(400, "bad_query", f"query: {error}", field=field_of("query", error)) from None
+
+
+@cache
+def _numbers_of(kind: Any) -> frozenset[str]:
+    """Return the parameters that are numbers or truth values: of their text only these are made, and nothing else."""
+    fields = msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]  # it is a struct
+    return frozenset(field.encode_name for field in fields if _is_number(field.type))
+
+
+def _is_number(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _is_number(kind.type)
+    inner = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
+    numbers = msgspec.inspect.IntType | msgspec.inspect.FloatType | msgspec.inspect.BoolType
+    return any(isinstance(one, numbers) for one in inner)
+
+
+def _number(name: str, text: str, kind: Any) -> Any:
+    try:
+        found = msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _bad_query(name, f"query: {error} - at `$.{name}`") from None
+    if found is None:
+        raise _bad_query(name, f"the query parameter {name!r} must have a value; leave it out instead of null")
+    return found
 
 
 def _bad_query(name: str, detail: str) -> Problem:

@@ -30,9 +30,11 @@ Wait: TypeAlias = Annotated[float, Meta(ge=0, le=60, description="The longest ti
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=1000, description="The most items of a page.")]
 RunId: TypeAlias = Annotated[Text, Meta(description="One run of the id; the newest by default.")]
 ExecutionId: TypeAlias = Annotated[Text, Meta(description="One attempt of a run; the newest by default.")]
-Cursor: TypeAlias = Annotated[
-    str,
-    Meta(pattern=r"^[0-9]{1,18}-[!-~]{1,500}$", description="The cursor of the page before; opaque."),
+ListCursor: TypeAlias = Annotated[
+    str, Meta(pattern=r"^[0-9]{15}-[!-~]{1,500}$", description="The cursor of the page before; opaque.")
+]
+HistoryCursor: TypeAlias = Annotated[
+    str, Meta(pattern=r"^[0-9]{1,15}-[!-~]{1,500}$", description="The cursor of the page before; opaque.")
 ]
 
 
@@ -115,7 +117,7 @@ class HistoryQuery(OfExecution, frozen=True):
 
     forgotten: bool = False
     limit: Limit = 100
-    cursor: Cursor | None = None
+    cursor: HistoryCursor | None = None
 
 
 class ResultQuery(OfRun, frozen=True):
@@ -130,8 +132,8 @@ class ListQuery(Request, frozen=True):
     status: Status | None = None
     name: Annotated[Text, Meta(description="The name of the workflow; of a flow, its goals.")] | None = None
     tag: Annotated[
-        tuple[Annotated[str, Meta(pattern=r"^[^=\x00]+=[^\x00]*$", max_length=2000)], ...],
-        Meta(description="A label as `key=value`; repeat it for several.", examples=[["team=shop"]], max_length=50),
+        tuple[Annotated[str, Meta(pattern=r"^[^=\x00]+=[^\x00]*$", max_length=500)], ...],
+        Meta(description="A label as `key=value`; repeat it for several.", examples=[["team=shop"]], max_length=20),
     ] = ()
     parent: Annotated[Text, Meta(description="The id whose children are listed.")] | None = None
     failure: (
@@ -145,7 +147,7 @@ class ListQuery(Request, frozen=True):
     until: Annotated[datetime, Meta(tz=True, description="Created before then.")] | None = None
     newest_only: bool = True
     limit: Limit = 100
-    cursor: Cursor | None = None
+    cursor: ListCursor | None = None
 
 
 # Answers.
@@ -179,11 +181,11 @@ class Value(Answer, frozen=True):
     result: Any
 
 
-class UpdateAccepted(Answer, frozen=True):
-    """An update whose handler has started; send it again with this id to get its result."""
+class UpdateSent(Answer, frozen=True):
+    """An update that goes on. Send it again with this id to wait for its result; null if it was sent without one."""
 
     entity_id: str
-    update_id: str
+    update_id: str | None
 
 
 class Error(Answer, frozen=True):

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from resurgam.core.errors import ResurgamError, describe
+from resurgam.core.errors import ResultTimeout, ResurgamError, describe
 from resurgam.store.records import Query
 from resurgam.web import wire
 from resurgam.web.access import Role
@@ -82,18 +82,24 @@ async def update(call: Call[wire.OfRun, wire.SendUpdate]) -> Reply:
     """Send an update, and return the result of its handler."""
     found = await _WORKFLOWS.find(call, run=call.query.run)
     handle, name, body = call.engine.handle(found.entity_id, call.query.run), call.path("name"), call.body
-    if body.wait == "accepted":
+    update_id = body.id
+    try:
+        if body.wait == "completed":
+            result = handle.update(name, *body.args, id=body.id, timeout=body.timeout, type=Any)
+            return Reply(wire.Value(result=await _answered(f"update {name!r}", result)))
         sent = handle.update(name, *body.args, wait="accepted", id=body.id, timeout=body.timeout)
-        accepted = await _answered(f"update {name!r}", sent)
-        return Reply(wire.UpdateAccepted(entity_id=found.entity_id, update_id=accepted.id), 202)
-    result = handle.update(name, *body.args, id=body.id, timeout=body.timeout, type=Any)
-    return Reply(wire.Value(result=await _answered(f"update {name!r}", result)))
+        update_id = (await _answered(f"update {name!r}", sent)).id
+    except ResultTimeout:
+        pass  # it goes on
+    return Reply(wire.UpdateSent(entity_id=found.entity_id, update_id=update_id), 202)
 
 
 async def _answered(what: str, answer: Awaitable[Any]) -> Any:
     """Return what a handler returns; whatever it raises is its own answer, and no error of the server."""
     try:
         return await answer
+    except ResultTimeout:
+        raise
     except Exception as error:
         refusal = problem_of(error) if isinstance(error, ResurgamError) else None
         if refusal is None:
@@ -233,9 +239,8 @@ ENDPOINTS: Final = (
         answers={200: wire.Value},
         refusals={
             404: "There is no workflow with this id, or it has no such query.",
-            409: "The code does not fit the history.",
+            409: "No worker answered in time, or the code does not fit the history.",
             422: "The handler raised.",
-            504: "No worker answered in time.",
         },
         example={"args": []},
         reply={"result": 42},
@@ -247,15 +252,16 @@ ENDPOINTS: Final = (
         handle=update,
         role=Role.OPERATE,
         summary="Send an update to a workflow, and return its result.",
+        description="The answer is 202 if it is not done within `timeout` seconds, or with `wait` *accepted* once it is "
+        "accepted. It goes on: send it again with the same `id` to wait for its result.",
         query=wire.OfRun,
         body=wire.SendUpdate,
         optional=True,
-        answers={200: wire.Value, 202: wire.UpdateAccepted},
+        answers={200: wire.Value, 202: wire.UpdateSent},
         refusals={
             404: "There is no workflow with this id, or it ended before the update was done.",
             409: "The id of the update belongs to another one.",
             422: "The update was rejected, or its handler raised.",
-            504: "It is not done yet and goes on; send it again with the same id to wait on.",
         },
         example={"args": [{"item": "tea"}], "id": "add-1"},
         reply={"result": 3},

@@ -98,6 +98,9 @@ async def test_queries_and_updates_reach_the_code(client: httpx2.AsyncClient) ->
     assert again.json() == {"result": 1}
     accepted = await client.post("/workflows/b-1/updates/drop", json={"args": ["milk"], "wait": "accepted"})
     assert (accepted.status_code, accepted.json()["entity_id"]) == (202, "b-1")
+    await client.post("/workflows/b-1/pause")
+    late = await client.post("/workflows/b-1/updates/drop", json={"id": "n-1", "timeout": 0})
+    assert (late.status_code, late.json()) == (202, {"entity_id": "b-1", "update_id": "n-1"})
 
 
 async def test_what_a_handler_raises_is_not_an_error_of_the_server(client: httpx2.AsyncClient) -> None:

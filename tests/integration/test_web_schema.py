@@ -1,0 +1,77 @@
+"""Schemathesis calls every route with values that fit the document, and with values that do not."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from resurgam import Engine
+from resurgam.web import app
+from support.web import SHIP, checkout_code
+
+EXCLUDED = "ignored_auth,object_level_authorization"
+"""Checks of keys: this server has none."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Serve a store in memory, whose workflows and steps are those of the examples in the document."""
+    servers: list[uvicorn.Server] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        async def serve() -> None:
+            async with Engine("memory://", registry=checkout_code()) as engine:
+                await engine.register_step(SHIP)
+                config = uvicorn.Config(app(engine, keys=False, argyll=False), log_level="critical")
+                servers.append(uvicorn.Server(config))
+                await servers[0].serve(sockets=[listening])
+
+        thread = threading.Thread(target=asyncio.run, args=[serve()])
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            servers[0].should_exit = True
+            thread.join(30)
+
+
+@pytest.mark.timeout(200)
+def test_every_route_answers_as_the_document_says(address: str, tmp_path: Path) -> None:
+    """Whatever is sent: no status, content type or body that is not documented, and nothing that is a 5xx."""
+    command = [
+        *(
+            sys.executable,
+            "-c",
+            "from schemathesis.cli import schemathesis; schemathesis()",
+        ),
+        *("run", f"{address}/openapi.json", "--checks", "all", "--exclude-checks", EXCLUDED),
+        *("--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "2", "--seed", "1", "--no-shrink"),
+        *(
+            "--suppress-health-check",
+            "all",
+            "--warnings",
+            "off",
+            "--request-timeout",
+            "20",
+            "--generation-database",
+            "none",
+        ),
+    ]
+    support = Path(__file__).parents[1]
+    path = os.pathsep.join((str(support), *sys.path))
+    ran = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "support.fuzzed_calls", "PYTHONPATH": path, "NO_COLOR": "1"},
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-20_000:]}\n{ran.stderr[-2000:]}"
