@@ -98,11 +98,18 @@ class SseClient:
 
 @asynccontextmanager
 async def events_of(
-    app: ASGIApp, query: Iterable[tuple[str, str]] = (), *, last_id: str | None = None, method: str = "GET"
+    app: ASGIApp,
+    query: Iterable[tuple[str, str]] = (),
+    *,
+    last_id: str | None = None,
+    method: str = "GET",
+    key: str | None = None,
 ) -> AsyncIterator[SseClient]:
     """Open a stream, and leave it at the end; yields once the application has begun to answer."""
     client = SseClient(last_id or "")
     headers = [(b"host", b"localhost")]
+    if key is not None:
+        headers.append((b"authorization", f"Bearer {key}".encode()))
     if last_id is not None:
         headers.append((b"last-event-id", last_id.encode()))
     scope = {

@@ -1,6 +1,7 @@
 """Live events of the whole store as server-sent events, whichever engine wrote them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from resurgam.core.errors import StoreError
 from resurgam.web.access import Role
 from resurgam.web.drain import drain_of
 from resurgam.web.hub import STOPPING, Hub, Stream
+from resurgam.web.problems import Problem
 from resurgam.web.routing import Call, Endpoint
 from resurgam.web.window import Batch, Filter, StoredEvent
 
@@ -50,7 +52,7 @@ async def stream_events(call: Call[EventsQuery, None]) -> Response:
     query = call.query
     after = call.request.headers.get("last-event-id") or query.after
     wanted = Filter(frozenset(query.instance), frozenset(query.type))
-    return EventResponse(await hub_of(call.request).open(wanted, after, follow=query.follow))
+    return EventResponse(await hub_of(call.request).open(wanted, after, follow=query.follow), call.check)
 
 
 class EventResponse(Response):
@@ -62,10 +64,11 @@ class EventResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, check: Callable[[], Awaitable[None]]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._stream = stream
+        self._check = check
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; whatever ends it, everything that it holds is freed."""
@@ -95,8 +98,14 @@ class EventResponse(Response):
     async def _send_events(self, send: Send) -> str:
         """Send events as long as there are any; return the reason for the end."""
         try:
+            beats = self._stream.beats
             while (batch := await self._stream.next()) is not None:
+                if beats != self._stream.beats:
+                    beats = self._stream.beats
+                    await self._check()
                 await _write(send, _encode(batch))
+        except Problem as refused:
+            return refused.detail
         except StoreError:
             return "the store does not answer; reconnect later"
         return self._stream.ended.result() if self._stream.ended.done() else "these are all events"

@@ -175,6 +175,11 @@ class Stream:
         """Set with the reason once all streams end; it is shared by them."""
         return self._reader.ended
 
+    @property
+    def beats(self) -> int:
+        """How many beats there have been."""
+        return self._reader.beats
+
     async def begin(self, after: str | None, *, follow: bool) -> None:
         """Find the position, and read the first events: a bad cursor is refused before anything is answered."""
         window = await self._reader.started()

@@ -34,6 +34,8 @@ class Call(msgspec.Struct, Generic[Q, B]):
     request: Request
     query: Q
     body: B
+    check: Callable[[], Awaitable[None]]
+    """Asks the guard again, for an answer that lasts: the key may have been revoked meanwhile."""
 
     def path(self, name: str) -> str:
         """Return a parameter of the path."""
@@ -122,13 +124,17 @@ def decode_segment(name: str, encoded: str) -> str:
 
 async def respond(endpoint: Endpoint, engine: Engine, guard: Guard, request: Request) -> Response:
     """Check a request, decode it, let the handler answer it, and encode the answer; a `Problem` is raised."""
-    if endpoint.role is not None:
-        await guard.check(request, endpoint.role)
+
+    async def check() -> None:
+        if endpoint.role is not None:
+            await guard.check(request, endpoint.role)
+
+    await check()
     for name, encoded in request.path_params.items():
         decode_segment(name, encoded)
     query = decode_query(endpoint.query, request)
     body = None if endpoint.raw else await read_body(endpoint, request)
-    reply = await endpoint.handle(Call(engine, request, query, body))
+    reply = await endpoint.handle(Call(engine, request, query, body, check))
     if isinstance(reply, Response):
         return reply
     content = b"" if reply.body is None else msgspec.json.encode(reply.body)

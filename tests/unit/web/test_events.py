@@ -15,7 +15,8 @@ from resurgam.store.records import FeedEntry
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import Bench, OpensStores
-from resurgam.web import app, events
+from resurgam.web import app, events, keys
+from resurgam.web.access import Role
 from resurgam.web.drain import Drain
 from resurgam.web.hub import BEAT, Hub
 from resurgam.web.window import Item
@@ -152,6 +153,21 @@ async def test_an_idle_stream_has_a_comment_at_every_beat(world: World) -> None:
         world.clock.move_to(world.clock.now() + BEAT)
         await client.until(lambda: client.sent > sent)
         assert client.events == []
+
+
+async def test_a_stream_ends_soon_after_its_key_is_revoked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "KEPT_SECONDS", 0)
+    guarded = app(world.engine)
+    guarded.state.hub = hub_with(world.engine, guarded, world.clock)
+    known = keys.Keys(world.engine.store.values)
+    number, key = await known.create("reader", Role.READ, 0)
+    async with events_of(guarded, key=key) as client:
+        await world.greet("ada")
+        await client.has(3)
+        await known.revoke(number, 0)
+        world.clock.move_to(world.clock.now() + BEAT)
+        await client.until(lambda: client.ended)
+        assert client.comments == ["the key is unknown or revoked; `resurgam keys list` lists the keys"]
 
 
 async def test_a_slow_client_holds_up_no_other_and_misses_nothing(world: World) -> None:
