@@ -114,5 +114,6 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
 def _report(address: "Address", store: str, *, as_json: bool) -> None:
     shown = shown_url(store)
     keys = " with API keys" if address.needs_keys else ""
-    text = f"serving {shown} at {address.url}{keys}; stop with Ctrl-C"
+    public = f", for step services at {address.public_url}" if address.public_url != address.url else ""
+    text = f"serving {shown} at {address.url}{keys}{public}; stop with Ctrl-C"
     report_ready({**msgspec.structs.asdict(address), "store": shown}, text, as_json=as_json)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 
 import httpx2
 import msgspec
@@ -14,6 +15,7 @@ from resurgam.runtime.system import SystemClock
 from resurgam.store.memory.values import MemoryValues
 from resurgam.web import app
 from resurgam.web.access import KeyGuard, NoKeys, Role, is_loopback, shown_path
+from resurgam.web.app import ENDPOINTS
 from resurgam.web.keys import KEPT_SECONDS, Keys
 from resurgam.web.problems import Problem
 
@@ -183,3 +185,33 @@ async def test_no_answer_lets_a_page_of_another_site_read_it():
             for path in ("/health", "/openapi.json", "/nothing"):
                 answer = await client.get(path, headers={"Origin": "http://other.example"})
                 assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+async def test_every_route_refuses_callers_without_a_key_or_with_a_lower_role():
+    async with Engine("memory://", registry=Registry()) as engine:
+        keys = {role: (await Keys(engine.store.values).create(role, role, at=1))[1] for role in Role}
+        transport = httpx2.ASGITransport(app=app(engine))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://flows.example") as client:
+            for endpoint in ENDPOINTS:
+                if endpoint.role is None:
+                    continue
+                path = re.sub(r"\{\w+\}", "x", endpoint.path)
+                assert (await client.request(endpoint.method, path)).status_code == 401, path
+                for role in Role:
+                    if not role.includes(endpoint.role):
+                        sent = {"Authorization": f"Bearer {keys[role]}"}
+                        assert (await client.request(endpoint.method, path, headers=sent)).status_code == 403, path
+
+
+def test_readers_change_nothing_and_only_administrators_change_the_catalog():
+    rows = {f"{endpoint.method} {endpoint.path}": endpoint.role for endpoint in ENDPOINTS}
+    assert {row for row, role in rows.items() if role is None} == {"GET /health", "POST /webhook/{flow}/{step}/{token}"}
+    assert {row for row, role in rows.items() if role is Role.READ and not row.startswith("GET ")} == {
+        "POST /plan",
+        "POST /workflows/{id}/queries/{name}",
+    }
+    assert {row for row, role in rows.items() if role is Role.ADMIN} == {
+        "POST /steps",
+        "PUT /steps/{id}",
+        "DELETE /steps/{id}",
+    }
