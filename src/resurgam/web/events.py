@@ -142,6 +142,12 @@ ENDPOINTS = (
         handle=stream_events,
         role=Role.READ,
         summary="Follow the events of all instances as they are committed, as server-sent events.",
+        description=(
+            "Each event is the `data` of a message, whose `id` is the cursor after it. A client that reconnects with "
+            "`Last-Event-ID` misses and repeats nothing. Without a cursor the stream begins now, with an empty `after` "
+            "at the first event. `instance` and `type` may be repeated; without `follow` the stream ends with the last "
+            "event there is. A comment comes every 15 seconds if there are no events."
+        ),
         answers={200: StoredEvent},
         query=EventsQuery,
         media_type="text/event-stream",

@@ -244,4 +244,7 @@ class Stream:
         now = await self._store.feed.now()
         page = await self._store.feed.read(r.FeedQuery(after=cursor, until=now, limit=1))
         if not page.entries and not page.more and page.cursor != now:
-            raise BadCursor(f"cursor must be one that a feed of this store returned, got {cursor!r}")
+            raise BadCursor(
+                f"the cursor {cursor!r} is ahead of this store, which is another one or has lost its last events; "
+                "begin anew without a cursor"
+            )

@@ -372,7 +372,9 @@ async def test_a_cursor_that_no_feed_of_the_store_has_returned_is_refused() -> N
     hub = Hub(lambda: store, Drain(), clock)
     for cursor in ("x", "-1", "7", "99999999999999999"):
         for follow in (True, False):
-            with pytest.raises(BadCursor, match="cursor must be one that a feed of this store returned"):
+            with pytest.raises(
+                BadCursor, match=r"is ahead of this store|must be one that a feed of this store returned"
+            ):
                 await hub.open(EVERYTHING, cursor, follow=follow)
     assert hub.streams == 0
 
