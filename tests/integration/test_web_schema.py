@@ -24,7 +24,10 @@ EXCLUDED = "ignored_auth,object_level_authorization"
 def address() -> Iterator[str]:
     """Serve a store in memory, whose workflows and steps are those of the examples in the document."""
     servers: list[uvicorn.Server] = []
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    # With the protocol: otherwise asyncio does not know that it is TCP, and each answer waits for an acknowledgement.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
 
         async def serve() -> None:
             async with Engine("memory://", registry=checkout_code()) as engine:
