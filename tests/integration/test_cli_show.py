@@ -11,11 +11,15 @@ from resurgam import Context, Engine, Registry
 from resurgam.cli.main import main
 from resurgam.cli.tree import shortened
 from resurgam.core import event as events
+from resurgam.flows import HttpStep
+from resurgam.flows.services import PUBLIC_URL
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.testing import Environment
 from resurgam.testing.contract.bench import OpensStores, lease_of, request, retried
+from support.limits import HANGS
 from support.manual_worker import FAILURE, ManualWorker, at
+from support.services import PUBLIC, FakeServices, answers, service
 
 
 @pytest.fixture
@@ -64,6 +68,23 @@ async def _busy(engine, worker):
         [r.Lease(entity_id=held.entity_id, execution_id=held.execution_id, epoch=held.epoch, ref=held.ref, details=Raw(b'{"page":3}'), heartbeat_at=7000)]
     )  # fmt: skip
     await worker.answer(second, retried(second, 4102444800000))
+
+
+def test_what_a_service_has_accepted_is_shown_with_its_deadline(url):
+    services = FakeServices(pay=answers(202))
+
+    async def work():
+        async with Engine(url, registry=Registry(), outbound=services.outbound) as engine:
+            await engine.store.values.put(PUBLIC_URL, PUBLIC.encode())
+            await engine.register_step(HttpStep("pay", service("pay"), asynchronous=True))
+            flow = await engine.start_flow(["pay"], id="f-1")
+            async with asyncio.timeout(HANGS):
+                while (await flow.history())[-1].type != "work_acknowledged":
+                    await asyncio.sleep(0)
+
+    asyncio.run(work())
+    [shown] = [row for row in rows("f-1") if row.startswith("attempt 1 of 5")]
+    assert shown.startswith("attempt 1 of 5, accepted by its service, which has until 20")
 
 
 def test_open_work_is_shown_with_attempts_errors_heartbeats_and_workers(url):

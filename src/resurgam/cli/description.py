@@ -134,6 +134,8 @@ def _attempt(work: PendingWork) -> str:
             state = f"waits for a worker that serves queue {work.queue!r}"
         case "lost":
             state = f"the lease of {work.worker} expired; the next worker claims it"
+        case "acknowledged":
+            state = f"accepted by its service, which has until {_time(work.until)} to answer"
         case "dead":
             state = "dead letter; resurgam retry revives it"
         case _:
