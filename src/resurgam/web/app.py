@@ -47,12 +47,13 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
     needed anyway.
     """
     guard: Guard = KeyGuard(KeysOf(engine)) if keys else NoKeys(hosts)
-    routes = [*_routes(ENDPOINTS, engine, guard), EncodedRoute("/openapi.json", _describe)]
+    other: list[BaseRoute] = []
     if argyll or (argyll is None and not keys):
-        # Its webhook has the path of ours, and its own answers.
-        routes = [*argyll_routes(engine, NoOtherSites() if keys else guard), *routes]
+        other = argyll_routes(engine, NoOtherSites() if keys else guard)
+    # The webhook of Argyll has the path of ours, and its own answers. Routes are tried one after another.
+    ours = [row for row in ENDPOINTS if not other or row not in webhook.ENDPOINTS]
     made = Starlette(
-        routes=routes,
+        routes=[*_routes(ours, engine, guard), EncodedRoute("/openapi.json", _describe), *other],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
     made.router.redirect_slashes = False

@@ -44,7 +44,7 @@ class Call(msgspec.Struct, Generic[Q, B]):
     def url_of(self, *segments: str) -> str:
         """Return the path of something that this application serves, wherever it is mounted."""
         root: str = self.request.scope.get("root_path", "")
-        return "/".join((quote(root), *(quote(segment, safe="") for segment in segments)))
+        return "/".join((root and quote(root), *map(_quoted, segments)))
 
 
 class Reply(msgspec.Struct):
@@ -120,6 +120,11 @@ def decode_segment(name: str, encoded: str) -> str:
     if "\0" in text:
         raise Problem(400, "bad_path", f"path: {name} must not contain the character NUL", field=f"path.{name}")
     return text
+
+
+def _quoted(segment: str) -> str:
+    """Return a segment of a path, percent-encoded; most have nothing to encode, such as generated ids."""
+    return segment if segment.isascii() and segment.isalnum() else quote(segment, safe="")
 
 
 async def respond(endpoint: Endpoint, engine: Engine, guard: Guard, request: Request) -> Response:
