@@ -28,10 +28,11 @@ STOPPING: Final = "the server is about to stop; reconnect"
 """Why streams end when the server does."""
 
 _PAGE: Final = 256
-"""Events that are read at once; the window has room for several pages."""
+_PAGE_BYTES: Final = 1024 * 1024
+"""Events that are read at once, and their bytes, about; the window has room for several pages."""
 
 _FIRST_PAGE: Final = 16
-"""Events that a stream reads at first, before it knows how large they are."""
+"""Events that are read at first, before it is known how large they are."""
 
 
 class Hub:
@@ -84,7 +85,7 @@ class Reader:
         self.store, self._clock, self._drain = store, clock, drain
         self.window: Window | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.beats = 0
+        self.beats, self._limit = 0, _FIRST_PAGE
         self._moved = asyncio.Event()
         self._call_off = self._schedule_beat()
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._end_with_the_server())]
@@ -128,7 +129,8 @@ class Reader:
     async def _read_all(self, window: Window) -> None:
         more = True
         while more:
-            page = await self.store.feed.read(r.FeedQuery(after=window.cursor, limit=_PAGE))
+            page = await self.store.feed.read(r.FeedQuery(after=window.cursor, limit=self._limit))
+            self._limit = _next_limit(self._limit, page, _PAGE_BYTES)
             window.add(page)
             more = page.more
             self._move()
@@ -227,9 +229,7 @@ class Stream:
         page = await self._store.feed.read(self._wanted.query(self._cursor, until, self._limit))
         self._cursor = page.cursor
         items = [Item(*one) for one in zip(page.entries, page.cursors, strict=True) if self._wanted.fits(one[0])]
-        if page.entries:
-            size = sum(len(memoryview(entry.body)) for entry in page.entries)
-            self._limit = max(1, min(_PAGE, CHUNK * len(page.entries) // max(1, size)))
+        self._limit = _next_limit(self._limit, page, CHUNK)
         if page.more:
             await asyncio.sleep(0)  # a store may answer without a pause
             return items
@@ -248,3 +248,11 @@ class Stream:
                 f"the cursor {cursor!r} is ahead of this store, which is another one or has lost its last events; "
                 "begin anew without a cursor"
             )
+
+
+def _next_limit(limit: int, page: r.FeedPage, room: int) -> int:
+    """Return how many events fit into *room* bytes, if they are as large as those of the last page."""
+    if not page.entries:
+        return limit
+    size = sum(len(memoryview(entry.body)) for entry in page.entries)
+    return max(1, min(_PAGE, room * len(page.entries) // max(1, size)))
