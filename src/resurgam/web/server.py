@@ -30,6 +30,9 @@ _GRACE: Final = 10.0
 _LINGER: Final = 1.0
 """Seconds in which idle connections may still send a request once the server stops: it may be on its way."""
 
+_CANCELLED: Final = 1.0
+"""Seconds in which requests that are given up may end."""
+
 _LOOK: Final = 0.02
 """Seconds between two looks whether all requests have finished."""
 
@@ -173,8 +176,11 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(loop.connect_accepted_socket(self._connection, one) for one in waiting))
         await self._finish_requests(hurry)
-        if hurry.is_set() and self.connections.tasks:
-            self._config.timeout_graceful_shutdown = 0
+        await asyncio.sleep(0)  # a request that has just come must begin, or it would end without an answer
+        if unfinished := [*self.connections.tasks]:
+            for request in unfinished:
+                request.cancel()  # it is answered that the server stops
+            await asyncio.wait(unfinished, timeout=_CANCELLED)
         for task in self._running:
             task.cancel()
         await self._server.shutdown(sockets=self._sockets)

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import socket
 
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from resurgam import Engine, Registry
+from resurgam.web import app
 from resurgam.web.connections import MAX_HEAD, REQUEST_SECONDS
 from resurgam.web.drain import Drain, drain_of
 from resurgam.web.problems import Problem, answer
@@ -235,3 +238,22 @@ async def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(serv
     answer = (await asking.rest()).decode()
     assert answer.startswith("HTTP/1.1 413")
     assert "connection: close" in answer
+
+
+async def test_a_request_that_cannot_be_waited_for_is_told_that_the_server_stops():
+    """An update that waits for a worker, which does not come."""
+    async with Engine("memory://", registry=Registry(), worker=False) as engine:
+        await engine.start("order", id="o-1")
+        sockets, hurry = bind("127.0.0.1", 0), asyncio.Event()
+        http = HttpServer(app(engine, keys=False), sockets)
+        await http.start()
+        host, port = sockets[0].getsockname()
+        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            sending = asyncio.create_task(client.post("/workflows/o-1/updates/add", json={"timeout": 60}))
+            while not http.connections.tasks:
+                await asyncio.sleep(0)
+            hurry.set()
+            await http.drain(hurry)
+            answer = await sending
+    assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
+    assert answer.headers["connection"] == "close"
