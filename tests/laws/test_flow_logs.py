@@ -15,7 +15,7 @@ from support.flow_simulation import FlowSimulation
 CALM = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
 AFTER_THE_END = {
     *("flow_digest_updated", "flow_deactivated", "cancel_requested", "attribute_set", "step_completed", "step_failed"),
-    *("work_started", "work_succeeded", "work_failed", "work_not_completed", "work_cancelled"),
+    *("work_started", "work_succeeded", "work_failed", "work_not_completed", "work_cancelled", "work_acknowledged"),
     *("comp_started", "comp_retry_scheduled", "comp_succeeded", "comp_failed"),
 }
 ENDS = {"flow_completed", "flow_failed", "flow_cancelled", "workflow_terminated"}

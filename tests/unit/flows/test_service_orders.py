@@ -1,19 +1,17 @@
 """Services in any order: calls, acknowledgements, answers, deadlines, lost workers and crashes. The brain alone decides.
 
-The activity that calls a service is replaced by a model of it, which keeps what an attempt tells the next one.
+The activity that calls a service is replaced by a model of it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import Raw
 
 from resurgam.core import flow_event as fe
 from resurgam.core import lifecycle
 from resurgam.core.entry import Failure
-from resurgam.core.errors import NonRetryable, NotWanted, Postponed, StepRejected
+from resurgam.core.errors import Postponed, StepRejected
 from resurgam.core.retry import RetryRule
 from resurgam.flows import HttpStep
 from resurgam.flows import model as m
@@ -21,75 +19,13 @@ from resurgam.flows.http.message import HttpCall
 from resurgam.flows.state import LOST
 from support.flow_simulation import FlowSimulation
 from support.flow_steps import changed, step
+from support.service_model import ServiceModel
 
 SEEDS = range(12)
 DEADLINE = 3_600_000
 
-Answer = Callable[[HttpCall], object]
 
-
-class Kept(msgspec.Struct):
-    """What the attempts of one call tell each other."""
-
-    calls: int = 0
-    deadline: int | None = None
-
-
-class Services:
-    """A model of the activity. *respond* says what a call leads to: outputs, an exception, or ``"accepted"``."""
-
-    def __init__(self, respond: Answer, answer: Answer = lambda _: {}) -> None:
-        self.run: FlowSimulation | None = None
-        self.calls: list[tuple[str, int]] = []
-        """The receipt of each call, and its moment."""
-        self.deadlines: dict[str, list[int]] = {}
-        self._respond, self._answer = respond, answer
-        self._kept: dict[tuple[str, str], Kept] = {}
-
-    def __call__(self, given: Any) -> object:
-        call, run = msgspec.json.decode(msgspec.json.encode(given), type=HttpCall), self.run
-        assert run is not None
-        kept = self._kept.setdefault((call.receipt, call.mode), Kept())
-        number = int(call.receipt.rpartition("/")[2])
-        wanted = call.mode == "compensate" or run.state.is_wanted(number)
-        if kept.deadline is not None:
-            return self._give_up(call, kept, wanted=wanted)
-        if (kept.calls or run._deliveries[number] > 1) and not wanted:
-            raise NotWanted("the flow does not need it")
-        kept.calls += 1
-        self.calls.append((call.receipt, run.now))
-        result = self._respond(call)
-        if isinstance(result, NonRetryable):
-            raise result
-        if isinstance(result, Exception):
-            self._again(call, kept, str(result))
-        if result == "accepted":
-            kept.deadline = run.now + call.deadline_ms
-            self.deadlines.setdefault(call.receipt, []).append(kept.deadline)
-            run.accept(number, self._answer(call))
-            accepted = Failure(type=fe.ACKNOWLEDGED, message="accepted")
-            raise Postponed(kept.deadline, accepted, Raw(b"{}"), failed=False)
-        return result
-
-    def _give_up(self, call: HttpCall, kept: Kept, *, wanted: bool) -> object:
-        run, deadline = self.run, kept.deadline
-        assert run is not None
-        assert deadline is not None
-        assert run.now >= deadline, "handed out before the deadline"
-        kept.deadline = None
-        if not wanted:
-            raise StepRejected("no answer in time")
-        return self._again(call, kept, "no answer in time")
-
-    def _again(self, call: HttpCall, kept: Kept, reason: str) -> object:
-        pause = call.retry.delay_after(kept.calls, 0.5)
-        if pause is None:
-            raise StepRejected(reason)
-        assert self.run is not None
-        raise Postponed(self.run.now + pause, Failure(type=fe.NOT_COMPLETED, message=reason), Raw(b"{}"))
-
-
-def simulated(services: Services, steps: list[m.Step], goals: list[str], seed: int, **given: Any) -> FlowSimulation:
+def simulated(services: ServiceModel, steps: list[m.Step], goals: list[str], seed: int, **given: Any) -> FlowSimulation:
     functions = {fe.HTTP_ACTIVITY: services, **given.pop("functions", {})}
     run = FlowSimulation(steps, goals, given, functions, seed=seed)
     services.run = run
@@ -112,7 +48,7 @@ def about_calls(run: FlowSimulation) -> list[str]:
     return [one.type for one in run.log if one.type in _ABOUT_CALLS and getattr(one, "failure", None) != LOST]
 
 
-def check_calls(services: Services) -> None:
+def check_calls(services: ServiceModel) -> None:
     """No step is called again, and none is withdrawn, before the deadline of a call that it has accepted."""
     assert services.run is not None
     cancelled = [(f"run/{one.ref}", one.at) for one in services.run.log if isinstance(one, fe.WorkCancelled)]
@@ -125,7 +61,7 @@ def check_calls(services: Services) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_accepted_step_ends_with_its_answer(seed: int) -> None:
-    services = Services(lambda _: "accepted", lambda call: {"receipt": call.receipt})
+    services = ServiceModel(lambda _: "accepted", lambda call: {"receipt": call.receipt})
     run = simulated(services, [pay(), step("G: receipt > g")], ["G"], seed, v=[7], functions={"G": lambda _: {"g": 1}})
     run.run()
 
@@ -137,7 +73,7 @@ def test_an_accepted_step_ends_with_its_answer(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_without_an_answer_is_called_again_after_its_deadline_as_often_as_its_policy_says(seed: int) -> None:
-    services = Services(lambda _: "accepted")
+    services = ServiceModel(lambda _: "accepted")
     run = simulated(services, [pay(retry=_THRICE)], ["pay"], seed, v=[7])
     run.accept = lambda ref, answer: None  # type: ignore[method-assign]  # the service forgets what it has accepted
     run.run()
@@ -165,7 +101,7 @@ def test_a_failed_flow_waits_for_what_was_accepted_and_undoes_a_late_success(see
             return {}
         return StepRejected("no money") if bytes(call.arguments["v"]) == b"2" else "accepted"
 
-    services = Services(respond, lambda call: {"receipt": call.receipt})
+    services = ServiceModel(respond, lambda call: {"receipt": call.receipt})
     run = simulated(services, [each], ["pay"], seed, v=[[1, 2, 3]])
     run.run()
 
@@ -183,7 +119,7 @@ def test_a_failed_flow_waits_for_what_was_accepted_and_undoes_a_late_success(see
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cancelled_flow_waits_for_what_was_accepted_and_calls_nothing_more(seed: int) -> None:
     responses = iter([OSError("503"), "accepted", "accepted"])
-    services = Services(lambda _: next(responses))
+    services = ServiceModel(lambda _: next(responses))
     steps = [pay(), HttpStep("ask", "http://x/ask", outputs=["a"], asynchronous=True)]
     run = simulated(services, steps, ["pay", "ask"], seed, v=[7])
     for _ in range(seed):
@@ -204,7 +140,7 @@ def test_a_cancelled_flow_waits_for_what_was_accepted_and_calls_nothing_more(see
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_terminated_flow_records_the_answers_of_what_was_accepted(seed: int) -> None:
-    services = Services(lambda _: "accepted", lambda _: {"receipt": 1})
+    services = ServiceModel(lambda _: "accepted", lambda _: {"receipt": 1})
     run = simulated(services, [pay()], ["pay"], seed, v=[7])
     run.claim(1)
     run.finish(1)
@@ -220,7 +156,7 @@ def test_a_terminated_flow_records_the_answers_of_what_was_accepted(seed: int) -
 def test_a_sync_step_is_called_until_it_answers_and_each_call_is_recorded(seed: int) -> None:
     """Attempts that were only deferred are not counted."""
     responses = iter([OSError("503"), {"price": 5}])
-    services = Services(lambda _: next(responses))
+    services = ServiceModel(lambda _: next(responses))
     kept = services.__call__
     deferrals = iter(range(2))
 
