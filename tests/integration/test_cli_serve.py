@@ -191,7 +191,7 @@ def test_a_public_url_must_be_one_that_paths_can_be_added_to(store, url):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["starlette", "uvicorn", "httptools"])
+@pytest.mark.parametrize("name", ["starlette", "httptools"])
 def test_without_the_extra_a_server_says_what_to_install(store, name):
     program = WITHOUT.format(name=name, arguments=["serve", "--port", "0"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=HANGS)
