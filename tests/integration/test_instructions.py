@@ -17,7 +17,8 @@ from support.count_workloads import WORKLOADS
 )
 def test_instructions(tmp_path) -> None:
     # On Postgres the client's cost depends on how many connections it opens in time, which varies between runs; there the
-    # calls of Python functions have a budget, and round trips.
-    names = [name for name in WORKLOADS if not name.endswith("-postgres")]
+    # calls of Python functions have a budget, and round trips. Over HTTP only the calls have one too: callgrind would take
+    # longer for the imports than for all other workloads.
+    names = [name for name in WORKLOADS if not name.endswith("-postgres") and name != "W14"]
     counted = count_instructions.count(names, tmp_path)
     all_within({f"instructions per {WORKLOADS[dumps.name].unit}": dumps.instructions() for dumps in counted})

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from resurgam import Engine, Event
 from resurgam.bench import flows, programs
@@ -144,6 +144,32 @@ async def sleepers(engine: Engine, workflows: int, counted: Counted) -> None:
             await until_at_rest(engine)
 
 
+async def starts_over_http(engine: Engine, workflows: int, counted: Counted) -> None:
+    """W14: start workflows that sleep by requests to the application, without a socket, one after another."""
+    from resurgam.web import app  # here: callgrind need not run the import for the other workloads
+
+    served = app(engine, keys=False)
+    with counted():
+        for _ in range(workflows):
+            await _start_over_http(served)
+            await until_at_rest(engine)
+
+
+async def _start_over_http(served: Callable[..., Awaitable[None]]) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"workflow":"sleeper"}', "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1:8080"), (b"content-type", b"application/json"), (b"content-length", b"22")]
+    scope = {"type": "http", "method": "POST", "path": "/workflows", "raw_path": b"/workflows", "root_path": ""}
+    await served({**scope, "query_string": b"", "headers": headers, "state": {}}, receive, send)
+    assert sent[0]["status"] == 201, sent
+
+
 async def unfinished_history(engine: Engine, length: int) -> list[Event]:
     """Return the history of a chain up to its last activity."""
     handle = await engine.start(programs.chain, length)
@@ -184,6 +210,7 @@ WORKLOADS = {
     "replay": Workload(replay, "replayed event", (60, 120), 2),
     "W7": Workload(sleepers, "sleeper", (15, 75)),
     "W13": Workload(goals, "step of many flows", (20, 60), flows.STEPS, flows.registry),
+    "W14": Workload(starts_over_http, "start over HTTP", (15, 75)),
     "plan": Workload(plans, "plan over 1,000 steps", (10, 40)),
     "W1-redis": Workload(sequential, "sequential step on Redis", (60, 120), server=redis.fresh_url),
     "W2-redis": Workload(concurrent, "step of many workflows on Redis", (20, 60), CHAIN, server=redis.fresh_url),
