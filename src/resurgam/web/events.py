@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import BadCursor, StoreError
 from resurgam.web.access import Role
 from resurgam.web.drain import drain_of
 from resurgam.web.hub import STOPPING, Hub, Stream
@@ -52,7 +52,12 @@ async def stream_events(call: Call[EventsQuery, None]) -> Response:
     query = call.query
     after = call.request.headers.get("last-event-id") or query.after
     wanted = Filter(frozenset(query.instance), frozenset(query.type))
-    return EventResponse(await hub_of(call.request).open(wanted, after, follow=query.follow), call.check)
+    try:
+        stream = await hub_of(call.request).open(wanted, after, follow=query.follow)
+    except BadCursor as error:
+        field = "query.after" if after == query.after else "header.last-event-id"
+        raise Problem(400, "bad_cursor", str(error), field=field) from error
+    return EventResponse(stream, call.check)
 
 
 class EventResponse(Response):

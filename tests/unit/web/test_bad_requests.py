@@ -119,3 +119,10 @@ async def test_a_method_that_is_not_there_says_which_are(client: httpx2.AsyncCli
     assert {one.strip() for one in answer.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
     assert (await client.head("/workflows/o-1")).status_code == 200
     assert (await client.get("/workflows/")).status_code == 404
+
+
+async def test_a_cursor_that_no_feed_returned_is_refused(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/events?after=nowhere")
+    assert (answer.status_code, answer.json()["field"]) == (400, "query.after")
+    answer = await client.get("/events", headers={"last-event-id": "nowhere"})
+    assert (answer.status_code, answer.json()["field"]) == (400, "header.last-event-id")
