@@ -1,11 +1,11 @@
 """The routes of goal flows and of plans."""
 
-from typing import Any, Final
+from typing import Final
 
 from resurgam.flows.state import FlowState
 from resurgam.web import flow_wire, wire
 from resurgam.web.access import Role
-from resurgam.web.instances import CLOSED, NOT_FOUND, Kind, cancel, pause, resume, terminate
+from resurgam.web.instances import IDS, NOT_FOUND, STARTED, Kind, cancel, pause, resume, terminate
 from resurgam.web.problems import Problem, refused_values
 from resurgam.web.routing import Call, Endpoint, Reply
 
@@ -50,28 +50,6 @@ async def show(call: Call[flow_wire.ShowFlow, None]) -> Reply:
     return Reply(flow_wire.flow_of(found, FlowState(log), described.waiting_for, call.query, now))
 
 
-_IDS: Final = {"id": "o-1"}
-_STARTED: Final = {"entity_id": "o-1", "run_id": "0192f0c1d2e3", "execution_id": "0192f0c1d2e4"}
-
-
-def _control(action: str, act: Any, summary: str, body: Any, example: Any) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path=f"/flows/{{id}}/{action}",
-        handle=_FLOWS.control(action, act),
-        role=Role.OPERATE,
-        summary=summary,
-        query=wire.OfRun,
-        body=body,
-        optional=True,
-        answers={200: wire.Acknowledged},
-        refusals=CLOSED,
-        example=example,
-        reply={"entity_id": "o-1", "action": action},
-        path_examples=_IDS,
-    )
-
-
 ENDPOINTS: Final = (
     Endpoint(
         method="POST",
@@ -88,7 +66,7 @@ ENDPOINTS: Final = (
             409: "The id belongs to a flow with other goals or values.",
         },
         example={"goals": ["ship"], "init": {"order_id": "o-1"}, "id": "o-1"},
-        reply=_STARTED,
+        reply=STARTED,
     ),
     Endpoint(
         method="GET",
@@ -108,7 +86,7 @@ ENDPOINTS: Final = (
         query=flow_wire.ShowFlow,
         answers={200: flow_wire.Flow},
         refusals=NOT_FOUND,
-        path_examples=_IDS,
+        path_examples=IDS,
     ),
     Endpoint(
         method="GET",
@@ -119,7 +97,7 @@ ENDPOINTS: Final = (
         query=wire.HistoryQuery,
         answers={200: wire.HistoryPage},
         refusals=NOT_FOUND,
-        path_examples=_IDS,
+        path_examples=IDS,
     ),
     Endpoint(
         method="GET",
@@ -132,13 +110,19 @@ ENDPOINTS: Final = (
         query=wire.ResultQuery,
         answers={200: wire.Outcome, 202: wire.Outcome},
         refusals=NOT_FOUND,
-        reply={**_STARTED, "status": "completed", "result": {"tracking": "T-1"}, "error": None},
-        path_examples=_IDS,
+        reply={**STARTED, "status": "completed", "result": {"tracking": "T-1"}, "error": None},
+        path_examples=IDS,
     ),
-    _control("cancel", cancel, "Cancel a flow; work that runs is finished.", wire.Because, {"reason": "sold out"}),
-    _control("terminate", terminate, "End a flow at once.", wire.Because, {"reason": "stuck"}),
-    _control("pause", pause, "Pause a flow.", wire.PauseRequest, {"reason": "audit"}),
-    _control("resume", resume, "Resume a paused flow.", None, None),
+    _FLOWS.control(
+        "cancel",
+        cancel,
+        "Cancel a flow; work that runs is finished.",
+        body=wire.Because,
+        example={"reason": "sold out"},
+    ),
+    _FLOWS.control("terminate", terminate, "End a flow at once.", body=wire.Because, example={"reason": "stuck"}),
+    _FLOWS.control("pause", pause, "Pause a flow.", body=wire.PauseRequest, example={"reason": "audit"}),
+    _FLOWS.control("resume", resume, "Resume a paused flow."),
     Endpoint(
         method="POST",
         path="/plan",

@@ -11,15 +11,23 @@ from resurgam.core.lifecycle import WORKFLOW
 from resurgam.engine import Engine
 from resurgam.store.records import Instance, Page
 from resurgam.web import wire
+from resurgam.web.access import Role
 from resurgam.web.drain import drain_of
 from resurgam.web.problems import Problem, refused_values
-from resurgam.web.routing import Call, Reply
+from resurgam.web.routing import Call, Endpoint, Reply
 
 _ROUTES: Final = {WORKFLOW: "workflows", FLOW: "flows"}
 """The first segment of the path of each kind."""
 
 NOT_FOUND: Final = {404: "There is nothing with this id, or it is of another kind."}
 CLOSED: Final = {**NOT_FOUND, 409: "It is closed, or in another state that does not allow this."}
+
+
+IDS: Final = {"id": "o-1"}
+STARTED: Final = {"entity_id": "o-1", "run_id": "0192f0c1d2e3", "execution_id": "0192f0c1d2e4"}
+"""Examples of an id in a path, and of the ids of what was started."""
+
+Act = Callable[[Handle[Any], Any], Coroutine[Any, Any, None]]
 
 
 class Kind:
@@ -104,10 +112,8 @@ class Kind:
             last = await self.find(call, execution=last.execution_id)
         return Reply(_outcome(last, closing))
 
-    def control(
-        self, action: str, act: Callable[[Handle[Any], Any], Coroutine[Any, Any, None]]
-    ) -> Callable[[Call[wire.OfRun, Any]], Coroutine[Any, Any, Reply]]:
-        """Return the handler of a request that *act* carries out on an open execution."""
+    def control(self, action: str, act: Act, summary: str, *, body: Any = None, example: Any = None) -> Endpoint:
+        """Return the row of a request that *act* carries out on an open execution."""
 
         async def handle(call: Call[wire.OfRun, Any]) -> Reply:
             found = await self.find_open(call)
@@ -115,7 +121,21 @@ class Kind:
                 await act(call.engine.handle(found.entity_id, call.query.run), call.body)
             return Reply(wire.Acknowledged(entity_id=found.entity_id, action=action))
 
-        return handle
+        return Endpoint(
+            method="POST",
+            path=f"/{_ROUTES[self.kind]}/{{id}}/{action}",
+            handle=handle,
+            role=Role.OPERATE,
+            summary=summary,
+            query=wire.OfRun,
+            body=body,
+            optional=True,
+            answers={200: wire.Acknowledged},
+            refusals=CLOSED,
+            example=example,
+            reply={"entity_id": "o-1", "action": action},
+            path_examples=IDS,
+        )
 
 
 def _outcome(found: Instance, closing: events.Event | None) -> wire.Outcome:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ _GUARDED: Final = {
     401: "No API key was sent, or it is unknown or revoked.",
     403: "The key has a lower role; without keys, the request comes from another site or host.",
 }
+_LOCATION: Final = {"description": "Where it is.", "required": True, "schema": {"type": "string", "pattern": "^/"}}
 _DESCRIPTION: Final = """\
 Durable workflows and goal flows over HTTP.
 
@@ -108,6 +110,8 @@ def _responses(row: Endpoint, schema_of: Mapping[int, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, (status, kind) in enumerate(row.answers.items()):
         found[str(status)] = _response(row, kind, schema_of, row.reply if number == 0 else None)
+        if status == HTTPStatus.CREATED:
+            found[str(status)]["headers"] = {"Location": _LOCATION}
     reasons = {**_ALWAYS, **(_GUARDED if row.role else {}), **(_JSON_ONLY if row.body else {}), **row.refusals}
     for status, reason in sorted(reasons.items()):
         content = {MEDIA_TYPE: {"schema": schema_of[id(ProblemDetails)]}}

@@ -9,7 +9,7 @@ from resurgam.core.errors import ResultTimeout, ResurgamError, describe
 from resurgam.store.records import Query
 from resurgam.web import wire
 from resurgam.web.access import Role
-from resurgam.web.instances import CLOSED, NOT_FOUND, Kind, cancel, pause, resume, terminate
+from resurgam.web.instances import CLOSED, IDS, NOT_FOUND, STARTED, Kind, cancel, pause, resume, terminate
 from resurgam.web.problems import Problem, problem_of, refused_values
 from resurgam.web.routing import Call, Endpoint, Reply
 
@@ -116,28 +116,6 @@ async def retry(call: Call[wire.OfRun, None]) -> Reply:
     return Reply(wire.Retried(entity_id=found.entity_id, revived=revived))
 
 
-_IDS: Final = {"id": "o-1", "name": "approve"}
-_STARTED: Final = {"entity_id": "o-1", "run_id": "0192f0c1d2e3", "execution_id": "0192f0c1d2e4"}
-
-
-def _control(action: str, act: Any, summary: str, body: Any, example: Any) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path=f"/workflows/{{id}}/{action}",
-        handle=_WORKFLOWS.control(action, act),
-        role=Role.OPERATE,
-        summary=summary,
-        query=wire.OfRun,
-        body=body,
-        optional=True,
-        answers={200: wire.Acknowledged},
-        refusals=CLOSED,
-        example=example,
-        reply={"entity_id": "o-1", "action": action},
-        path_examples=_IDS,
-    )
-
-
 ENDPOINTS: Final = (
     Endpoint(
         method="POST",
@@ -154,7 +132,7 @@ ENDPOINTS: Final = (
             409: "The id has an open execution.",
         },
         example={"workflow": "checkout", "args": [{"id": "o-1", "total": 42}], "id": "o-1", "tags": {"team": "shop"}},
-        reply=_STARTED,
+        reply=STARTED,
     ),
     Endpoint(
         method="GET",
@@ -174,7 +152,7 @@ ENDPOINTS: Final = (
         query=wire.OfExecution,
         answers={200: wire.Workflow},
         refusals=NOT_FOUND,
-        path_examples=_IDS,
+        path_examples=IDS,
     ),
     Endpoint(
         method="GET",
@@ -185,7 +163,7 @@ ENDPOINTS: Final = (
         query=wire.HistoryQuery,
         answers={200: wire.HistoryPage},
         refusals=NOT_FOUND,
-        path_examples=_IDS,
+        path_examples=IDS,
     ),
     Endpoint(
         method="GET",
@@ -196,7 +174,7 @@ ENDPOINTS: Final = (
         query=wire.OfExecution,
         answers={200: wire.Tree},
         refusals={**NOT_FOUND, 422: "The tree has too many executions for one answer."},
-        path_examples=_IDS,
+        path_examples=IDS,
     ),
     Endpoint(
         method="GET",
@@ -209,8 +187,8 @@ ENDPOINTS: Final = (
         query=wire.ResultQuery,
         answers={200: wire.Outcome, 202: wire.Outcome},
         refusals=NOT_FOUND,
-        reply={**_STARTED, "status": "completed", "result": "shipped", "error": None},
-        path_examples=_IDS,
+        reply={**STARTED, "status": "completed", "result": "shipped", "error": None},
+        path_examples=IDS,
     ),
     Endpoint(
         method="POST",
@@ -225,7 +203,7 @@ ENDPOINTS: Final = (
         refusals=CLOSED,
         example={"value": {"by": "ann"}, "id": "approval-1"},
         reply={"entity_id": "o-1", "action": "signal"},
-        path_examples=_IDS,
+        path_examples={"id": "o-1", "name": "approve"},
     ),
     Endpoint(
         method="POST",
@@ -267,10 +245,24 @@ ENDPOINTS: Final = (
         reply={"result": 3},
         path_examples={"id": "o-1", "name": "add"},
     ),
-    _control("cancel", cancel, "Cancel a workflow; its code may clean up first.", wire.Because, {"reason": "sold out"}),
-    _control("terminate", terminate, "End a workflow at once, without clean-up.", wire.Because, {"reason": "stuck"}),
-    _control("pause", pause, "Pause a workflow.", wire.PauseRequest, {"reason": "audit", "tree": True}),
-    _control("resume", resume, "Resume a paused workflow.", None, None),
+    _WORKFLOWS.control(
+        "cancel",
+        cancel,
+        "Cancel a workflow; its code may clean up first.",
+        body=wire.Because,
+        example={"reason": "sold out"},
+    ),
+    _WORKFLOWS.control(
+        "terminate",
+        terminate,
+        "End a workflow at once, without clean-up.",
+        body=wire.Because,
+        example={"reason": "stuck"},
+    ),
+    _WORKFLOWS.control(
+        "pause", pause, "Pause a workflow.", body=wire.PauseRequest, example={"reason": "audit", "tree": True}
+    ),
+    _WORKFLOWS.control("resume", resume, "Resume a paused workflow."),
     Endpoint(
         method="POST",
         path="/workflows/{id}/retry",
@@ -281,6 +273,6 @@ ENDPOINTS: Final = (
         answers={200: wire.Retried},
         refusals=CLOSED,
         reply={"entity_id": "o-1", "revived": 1},
-        path_examples=_IDS,
+        path_examples=IDS,
     ),
 )

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from resurgam import Engine
+from resurgam.web import app
 from support.web import basket_code, served
 
 
@@ -187,3 +188,17 @@ async def test_what_is_not_there_or_of_another_kind_is_not_found(client: httpx2.
 async def test_a_value_of_python_is_plain_json(client: httpx2.AsyncClient) -> None:
     await client.post("/workflows", json={"workflow": "moment", "id": "m"})
     assert (await client.get("/workflows/m/result")).json()["result"] == "2026-01-02T00:00:00Z"
+
+
+async def test_a_wait_for_a_result_ends_when_the_server_is_about_to_stop() -> None:
+    async with Engine("memory://", registry=basket_code()) as engine:
+        made = app(engine, keys=False)
+        transport = httpx2.ASGITransport(app=made)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await started(client)
+            waiting = asyncio.ensure_future(client.get("/workflows/b-1/result", params={"timeout": 60}))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            made.state.drain.begin()
+            assert (await asyncio.wait_for(waiting, 10)).status_code == 202
