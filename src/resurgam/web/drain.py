@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ class Drain:
         """Wait until the server is about to stop."""
         await self._begun.wait()
 
-    async def unless_begun(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Return what a wait returns; None as soon as the server is about to stop."""
-        tasks = [asyncio.ensure_future(waiting), asyncio.ensure_future(self.wait())]
+    async def unless_begun(self, waiting: Coroutine[Any, Any, T], request: Request) -> T | None:
+        """Return what a wait returns; None as soon as the server is about to stop, or the caller has left."""
+        tasks = [asyncio.ensure_future(one) for one in (waiting, self.wait(), _left(request))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return await tasks[0] if tasks[0].done() else None
@@ -38,6 +38,12 @@ class Drain:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    """Wait until the caller of a request has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def drain_of(connection: HTTPConnection) -> Drain:

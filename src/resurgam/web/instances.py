@@ -104,7 +104,7 @@ class Kind:
         first = await self.find(call, run=run)
         until = call.engine.clock.now() + round(call.query.timeout * 1000)
         waiting = chain.wait_for_chain(call.engine.store, first, until, pinned=run is not None)
-        end = await drain_of(call.request).unless_begun(waiting)
+        end = await drain_of(call.request).unless_begun(waiting, call.request)
         if end is None:
             return Reply(_outcome(await self.find(call, run=run), None), 202)
         last, closing = end

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from resurgam import Engine, Registry
+from resurgam.core.errors import StoreError
 from resurgam.web import app
 
 
@@ -41,3 +42,20 @@ async def test_the_document_describes_every_route(client: httpx2.AsyncClient) ->
     document = (await client.get("/openapi.json")).json()
     assert document["openapi"] == "3.1.0"
     assert "/health" in document["paths"]
+
+
+async def test_a_store_that_fails_is_a_503_and_health_does_not_tell_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreError("postgres://db.internal:5432: no server listens there")
+
+    async with Engine("memory://", registry=Registry()) as engine:
+        monkeypatch.setattr(engine.store.values, "get", fail)
+        monkeypatch.setattr(engine.store.inspector, "list", fail)
+        transport = httpx2.ASGITransport(app=app(engine, keys=False))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for path in ("/health", "/workflows"):
+                answer = await client.get(path)
+                assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+            assert "db.internal" not in (await client.get("/health")).text

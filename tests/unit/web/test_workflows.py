@@ -202,3 +202,30 @@ async def test_a_wait_for_a_result_ends_when_the_server_is_about_to_stop() -> No
             assert not waiting.done()
             made.state.drain.begin()
             assert (await asyncio.wait_for(waiting, 10)).status_code == 202
+
+
+async def test_a_wait_for_a_result_ends_when_its_caller_leaves() -> None:
+    sent: list[Any] = []
+    received = iter([{"type": "http.request", "body": b""}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with Engine("memory://", registry=basket_code()) as engine:
+        await engine.start("basket", "ann", id="b-1")
+        path = "/workflows/b-1/result"
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"timeout=60",
+            "headers": [(b"host", b"localhost")],
+            "server": ("localhost", 80),
+            "scheme": "http",
+        }
+        await asyncio.wait_for(app(engine, keys=False)(scope, receive, send), 10)
+    assert sent[0]["status"] == 202
