@@ -37,10 +37,10 @@ class Post:
             return await self._told.get()
 
     def spin(self) -> None:
-        """Execute Python code until it is interrupted."""
+        """Execute Python code until it is interrupted, and let others execute some in between."""
         self.tell("begun")
         try:
-            while not self.gate.is_set():
+            while not self.gate.wait(0.001):
                 pass
         except asyncio.CancelledError:
             self.tell("interrupted")
@@ -307,7 +307,7 @@ async def test_a_thread_that_swallows_its_interruption_can_still_ask(engines: En
     def stubborn() -> str:
         post.tell(registry.activity.cancelled())
         try:
-            while True:
+            while not post.gate.wait(0.001):
                 pass
         except asyncio.CancelledError:
             post.tell(registry.activity.cancelled())

@@ -29,14 +29,17 @@ class Comparison:
         self._normal = normal
         self._coverage = coverage
 
-    async def compare(self, holds: Sequence[Hold]) -> None:
-        reads = {
-            **self._of_entities(),
-            **self._of_executions(),
-            **self._lists(),
-            **self._others(),
-            **self._waits(holds),
-        }
+    async def compare(self, holds: Sequence[Hold] | None) -> None:
+        """Compare all executions; with *holds* also everything else that can be read."""
+        reads = self._copies()
+        if holds is not None:
+            reads |= {
+                **self._newest(),
+                **self._of_executions(),
+                **self._lists(),
+                **self._others(),
+                **self._waits(holds),
+            }
         worker = self._chance.choice(list(self._sides[0].stores))
         found = []
         for number, side in enumerate(self._sides):
@@ -64,7 +67,13 @@ class Comparison:
         }
         self._coverage.seen.update(name for name, is_so in held.items() if is_so)
 
-    def _of_entities(self) -> dict[str, Read]:
+    def _newest(self) -> dict[str, Read]:
+        return {
+            f"inspector.get({entity_id})": lambda store, _, entity_id=entity_id: store.inspector.get(entity_id)
+            for entity_id in (*ENTITIES, *CHILDREN)
+        }
+
+    def _copies(self) -> dict[str, Read]:
         reads: dict[str, Read] = {}
         for entity_id in (*ENTITIES, *CHILDREN):
 
@@ -72,7 +81,6 @@ class Comparison:
                 return [self._normal.answer(copy) for copy in await store.transfer.copies(entity_id)]
 
             reads[f"copies({entity_id})"] = copies
-            reads[f"inspector.get({entity_id})"] = lambda store, _, entity_id=entity_id: store.inspector.get(entity_id)
         return reads
 
     def _of_executions(self) -> dict[str, Read]:

@@ -90,6 +90,8 @@ class Gate:
 class RacingStory(Story):
     """A story with races. Claims take no part in them: they pass over what others hold."""
 
+    compared_every = 1
+
     def __init__(self, sides: Sequence[Side], chance: Chance, normal: Normal, coverage: Coverage, gate: Gate) -> None:
         super().__init__(sides, chance, normal, coverage)
         self.races = 0
