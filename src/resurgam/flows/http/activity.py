@@ -14,7 +14,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.entry import Failure
 from resurgam.core.errors import NotWanted, Postponed, ResurgamError, StepNotCompleted, StepRejected
 from resurgam.flows.http.addresses import AddressRefused
-from resurgam.flows.http.answer import Answer, Incomplete, Outputs, Rejection, read_answer
+from resurgam.flows.http.answer import Answer, Incomplete, Outputs, Rejection, Response, read_answer
 from resurgam.flows.http.call import host_of, outgoing, webhook_url
 from resurgam.flows.http.message import HttpCall
 from resurgam.flows.http.sending import Sends, Unreachable
@@ -27,11 +27,15 @@ _DEFERRALS: Final = (1, 2, 4, 8, 10, 10, 10, 10, 5)
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the calls of a work item are. *deadline* is the moment until which an accepted call may be answered."""
+    """How far the calls of a work item are.
+
+    *deadline* is the moment until which an accepted call may be answered, *early* how often it was looked at before.
+    """
 
     calls: int = 0
     deferrals: int = 0
     deadline: int | None = None
+    early: int = 0
 
 
 class Surroundings(Protocol):
@@ -88,12 +92,15 @@ class CallActivity:
 
     async def _after_acceptance(self, call: HttpCall, progress: Progress, deadline: int) -> ResurgamError:
         """Return how to go on after the deadline of an accepted call: with another one, later, or not at all."""
-        if self._clock.now() < deadline:  # the clock of another worker is ahead
-            return _accepted(call, progress, deadline)
+        left = deadline - self._clock.now()
+        if left > 0:
+            # The clock of the store is ahead. Nobody knows how far, so that each look waits longer than the one before.
+            later = deadline + left * (2**progress.early - 1)
+            return _accepted(call, msgspec.structs.replace(progress, early=progress.early + 1), later)
         reason = f"accepted the call, but sent no answer to the webhook within {call.deadline_ms / 1000:g} s"
         if not await self._known.is_wanted(call):
             return StepNotCompleted(_about(call, reason))
-        return self._try_again(call, msgspec.structs.replace(progress, deadline=None), reason)
+        return self._try_again(call, msgspec.structs.replace(progress, deadline=None, early=0), reason)
 
     async def _check_wanted(self, call: HttpCall, progress: Progress, info: ActivityInfo) -> None:
         """Do not call an async step that is not needed any more: an item is not withdrawn once an attempt has begun."""
@@ -115,7 +122,7 @@ class CallActivity:
 
     async def _answer(self, call: HttpCall) -> Answer:
         try:
-            address = ""
+            address = token = ""
             if call.mode == "async":
                 public_url = await self._known.public_url()
                 if public_url is None:
@@ -133,7 +140,7 @@ class CallActivity:
             return Rejection(f"was not called: {error}")
         except ValueError as error:
             return Rejection(f"cannot be called: {error}")
-        return read_answer(call.mode, response, self._clock.now())
+        return read_answer(call.mode, _without(response, token), self._clock.now())
 
     def _try_again(self, call: HttpCall, progress: Progress, reason: str, pause: int = 0) -> ResurgamError:
         """Return how to go on after a call that was not completed; the pause is longer if the service asks for that."""
@@ -153,6 +160,13 @@ def _accepted(call: HttpCall, progress: Progress, until: int) -> Postponed:
 
 def _about(call: HttpCall, what: str) -> str:
     return f"step {call.step_id!r} ({host_of(call.url)}) {what}"
+
+
+def _without(response: Response, token: str) -> Response:
+    """Return an answer without the token: a service in trouble may say what it was sent, and what it says is recorded."""
+    if not token or token.encode() not in response.body:
+        return response
+    return msgspec.structs.replace(response, body=response.body.replace(token.encode(), b"(token)"))
 
 
 def _encoded(progress: Progress) -> Raw:

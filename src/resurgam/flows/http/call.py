@@ -118,8 +118,13 @@ def _outputs(written: Raw) -> dict[str, Raw]:
 
 def webhook_url(public_url: str, call: HttpCall, token: str) -> str:
     """Return the address to which an async step sends its answer."""
-    flow, step = quote(call.flow_id, safe=""), quote(call.step_id, safe="")
+    flow, step = _one_segment(call.flow_id), _one_segment(call.step_id)
     return f"{public_url.rstrip('/')}/webhook/{flow}/{step}/{token}"
+
+
+def _one_segment(text: str) -> str:
+    """Return an id as a segment of a path. One of dots is encoded too: clients resolve "." and ".." before they send."""
+    return text.replace(".", "%2E") if text in {".", ".."} else quote(text, safe="")
 
 
 def _visible(text: str) -> str:

@@ -1,3 +1,4 @@
+import httpx2
 import msgspec
 import pytest
 from msgspec import Raw
@@ -115,6 +116,13 @@ def test_an_async_step_gets_the_address_for_its_answer_in_a_header_and_where_it_
     assert address == "http://me:1/webhook/a%2Fb/s/7-ab"
     assert sent.headers["Argyll-Webhook-URL"] == address
     assert msgspec.json.decode(sent.body) == {"a": 1, "reply_to": address}
+
+
+@pytest.mark.parametrize(("flow_id", "segment"), [(".", "%2E"), ("..", "%2E%2E"), ("a..", "a.."), ("%2e", "%252e")])
+def test_clients_keep_the_address_for_an_answer_as_it_is(flow_id, segment):
+    address = webhook_url("http://me:1", _call(mode="async", flow_id=flow_id, step_id="s"), "7-ab")
+
+    assert address == str(httpx2.URL(address)) == f"http://me:1/webhook/{segment}/s/7-ab"
 
 
 def test_a_get_has_its_arguments_in_the_address_only():
