@@ -99,7 +99,9 @@ def _report(moved: Moved, source: str, target: str, *, as_json: bool) -> None:
     output.report(content, text, as_json=as_json)
     if not moved.same_secret:
         click.echo(
-            "the stores have different secrets: promises that a retried workflow opens again get new ids", err=True
+            "the stores have different secrets: promises that a retried workflow opens again get new ids, and a service "
+            "that has accepted a call cannot answer it; it is called again at its deadline",
+            err=True,
         )
     if moved.left:
         named = "; ".join(f"{name}: {reason}" for name, reason in list(moved.left.items())[:_SHOWN])
