@@ -54,7 +54,7 @@ def app(engine: Engine, *, keys: bool = True, hosts: Sequence[str] = (), argyll:
     # The webhook of Argyll has the path of ours, and its own answers. Routes are tried one after another.
     ours = [row for row in ENDPOINTS if not other or row not in webhook.ENDPOINTS]
     made = Starlette(
-        routes=[*_routes(ours, engine, guard), EncodedRoute("/openapi.json", _describe), *other],
+        routes=[*_routes(ours, engine, guard), EncodedRoute("/openapi.json", _describe(keys=keys)), *other],
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_unexpected},
     )
     made.router.redirect_slashes = False
@@ -92,15 +92,18 @@ def _serve(rows: Mapping[str, Endpoint], engine: Engine, guard: Guard) -> Callab
 
 
 _STOPPED: Final = "the server stops, and cannot wait for the answer; ask another one, or this one later"
-_DOCUMENT: Final = openapi.document(ENDPOINTS)
 
 
-async def _describe(request: Request) -> Response:
-    """Return the document, whose paths are below the place where the application is mounted."""
-    root = quote(request.scope.get("root_path", ""))
-    return Response(
-        msgspec.json.encode({**_DOCUMENT, "servers": [{"url": root or "/"}]}), media_type="application/json"
-    )
+def _describe(*, keys: bool) -> Callable[[Request], Awaitable[Response]]:
+    document = openapi.document(ENDPOINTS, keys=keys)
+
+    async def describe(request: Request) -> Response:
+        """Return the document, whose paths are below the place where the application is mounted."""
+        root = quote(request.scope.get("root_path", ""))
+        content = msgspec.json.encode({**document, "servers": [{"url": root or "/"}]})
+        return Response(content, media_type="application/json")
+
+    return describe
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:

@@ -34,8 +34,8 @@ versions, a `detail` for people and, for a bad request, the `field`.
 Roles: *read* sees everything, *operate* also starts and controls, *admin* also changes the catalog of steps."""
 
 
-def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of these routes."""
+def document(endpoints: Iterable[Endpoint], *, keys: bool = True) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of these routes; without *keys*, callers need none."""
     rows = list(endpoints)
     types = _types(rows)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -43,7 +43,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
         path = _PARAMETER.sub(r"{\1}", row.path)
-        paths.setdefault(path, {})[row.method.lower()] = _operation(row, schema_of)
+        paths.setdefault(path, {})[row.method.lower()] = _operation(row, schema_of, keys=keys)
     _link(paths, rows)
     return {
         "openapi": "3.1.0",
@@ -68,7 +68,7 @@ def _types(rows: Iterable[Endpoint]) -> list[Any]:
     return list(found.values())
 
 
-def _operation(row: Endpoint, schema_of: Mapping[int, Any]) -> dict[str, Any]:
+def _operation(row: Endpoint, schema_of: Mapping[int, Any], *, keys: bool) -> dict[str, Any]:
     said = [row.description] if row.description else []
     if row.role is not None:
         said.append(f"Needs the role *{row.role}*.")
@@ -79,7 +79,7 @@ def _operation(row: Endpoint, schema_of: Mapping[int, Any]) -> dict[str, Any]:
         "description": "\n\n".join(said),
         "parameters": [*_path_parameters(row), *_query_parameters(row)],
         "responses": _responses(row, schema_of),
-        "security": [] if row.role is None else [{"key": []}, {}],
+        "security": [{"key": []}] if keys and row.role is not None else [],
     }
     if row.role is not None:
         operation["x-role"] = str(row.role)

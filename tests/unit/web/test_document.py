@@ -45,6 +45,11 @@ def test_the_example_of_an_answer_is_an_answer(row: Any) -> None:
     msgspec.convert(row.reply, next(iter(row.answers.values())))
 
 
+def test_without_keys_no_route_needs_one() -> None:
+    methods = document(ENDPOINTS, keys=False)["paths"].values()
+    assert not any(operation["security"] for one in methods for operation in one.values())
+
+
 def test_changes_of_the_catalog_need_an_admin_and_reading_needs_no_more_than_read() -> None:
     assert {OPERATIONS[name]["x-role"] for name in ("post_steps", "put_steps_id", "delete_steps_id")} == {"admin"}
     reading = {row.role for row in ENDPOINTS if row.method == "GET"}
