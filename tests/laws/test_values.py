@@ -49,22 +49,23 @@ class Word(str):
     __slots__ = ()
 
 
+LEAVES = st.sampled_from(
+    [
+        int,
+        float,
+        str,
+        bool,
+        type(None),
+        int | None,
+        int | float,
+        str | bool | None,
+        Annotated[int, Meta(ge=0)],
+        Level,
+        bytes,
+    ]
+)
 PLAIN_HINTS = st.recursive(
-    st.sampled_from(
-        [
-            int,
-            float,
-            str,
-            bool,
-            type(None),
-            int | None,
-            int | float,
-            str | bool | None,
-            Annotated[int, Meta(ge=0)],
-            Level,
-            bytes,
-        ]
-    ),
+    LEAVES,
     lambda inner: (
         inner.map(lambda item: list[item])
         | inner.map(lambda item: dict[str, item])
@@ -74,6 +75,13 @@ PLAIN_HINTS = st.recursive(
     ),
     max_leaves=4,
 )
+SHALLOW = (
+    LEAVES
+    | LEAVES.map(lambda item: list[item])
+    | LEAVES.map(lambda item: dict[str, item])
+    | st.lists(LEAVES | LEAVES.map(lambda item: list[item]), max_size=2).map(lambda items: tuple[*items])
+)
+"""Most of what random hints are made of; they themselves are rarely as small as that."""
 NEARLY_PLAIN = st.recursive(
     st.integers()
     | st.sampled_from([True, False, None, 2**63, 2**64, -(2**63) - 1, 10**400, 10**4200, Level.HIGH, Word("w")])
@@ -88,13 +96,34 @@ NEARLY_PLAIN = st.recursive(
 )
 
 
+def misses(value: Any) -> list[Any]:
+    """Return values that are nearly this one: of another type, shorter or longer, or with one item that is so."""
+    match value:
+        case bool() | None:
+            return [0, ""]
+        case int():
+            return [bool(value), str(value % 10)]
+        case str():
+            return [Word(value), value.encode("utf-8", "replace")]
+        case list() | tuple():
+            kind, other = (list, tuple) if isinstance(value, list) else (tuple, list)
+            items = [
+                kind((*value[:n], miss, *value[n + 1 :])) for n, item in enumerate(value[:3]) for miss in misses(item)
+            ]
+            return [other(value), kind(value[:-1]), kind((*value, *value[-1:], 1)), *items]
+        case dict():
+            return [list(value.items()), {1: 1, **value}, *({**value, "a": miss} for miss in misses(1))]
+    return [1]
+
+
 def test_a_value_exactly_of_a_plain_hint_is_checked_by_its_type_with_the_same_result():
     counted: Counter[bool] = Counter()
 
     @settings(max_examples=600, **CALM)
-    @given(hint=PLAIN_HINTS, value=NEARLY_PLAIN, data=st.data())
+    @given(hint=SHALLOW | PLAIN_HINTS, value=NEARLY_PLAIN, data=st.data())
     def law(hint: Any, value: Any, data: Any) -> None:
-        value = data.draw(st.just(value) | st.from_type(hint))
+        fitting = st.from_type(hint)
+        value = data.draw(st.just(value) | fitting | fitting.flatmap(lambda one: st.sampled_from(misses(one))))
         quick, thorough = Codec(hint), Codec(hint)
         counted[quick._exact is not None and quick._exact(value)] += 1
         thorough._exact = thorough._certain = None
