@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from resurgam.core.clock import Clock
+from resurgam.core.clock import Clock, iso_time
 from resurgam.core.errors import StoreError
 from resurgam.core.flow_event import CATALOG
 from resurgam.store import records as r
@@ -185,12 +185,11 @@ class Move:
         instance = await self._source.inspector.get(member.entity_id, execution_id=member.execution_id)
         if instance is None:
             return None
+        work, now = await self._source.inspector.open_work(instance), self._clock.now()
         if instance.status.terminal and not instance.deactivated:
-            return "it is closed, but a worker must still record the end of its work"
-        work = await self._source.inspector.open_work(instance)
+            return _end_of(work, now)
         if work is None:
             return None
-        now = self._clock.now()
         running = [one for one in work.activities if one.leased_until is not None and one.leased_until > now]
         if running:
             return f"activity {running[0].request.name!r} runs on worker {running[0].worker}"
@@ -315,6 +314,14 @@ async def _is_in(store: Store, execution: r.Addressed) -> bool:
 
 def _to_pause(group: Group) -> Sequence[Member]:
     return [member for member in group.members if not (member.closed or member.paused)]
+
+
+def _end_of(work: r.OpenWork | None, now: int) -> str:
+    """Return what must happen before a closed execution is complete. It cannot be paused, so that it is waited for."""
+    until = max((one.visible_at for one in work.activities), default=now) if work is not None else now
+    if until > now:
+        return f"it is closed, but its work may still be answered until {iso_time(until)}; wait, or move others by id"
+    return "it is closed, but a worker must still record the end of its work"
 
 
 def _member_of(copy: r.Copy) -> Member:
