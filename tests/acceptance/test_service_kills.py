@@ -240,15 +240,16 @@ def _check_calls(history: Sequence[events.Event], mine: Sequence[Line], post: Po
             assert not early, (entry, early)
     ends = Counter(f"{run_id}/{one.ref}" for one in history if _ends_a_call(one))
     for receipt, made in calls.items():
-        # All but the last were followed by another one, so what became of them is recorded, or their server was lost.
-        known = [one for one in made[:-1] if one["worker"] not in post.lost]
+        # All but the last were followed by another one, though they were not refused: because they were accepted, and
+        # that is recorded, or because no answer came, or because their server was lost, or stood still for the store.
+        known = [one for one in made[:-1] if one["deed"] not in ("busy", "pause") and one["worker"] not in post.lost]
         assert len(known) <= ends[receipt], (receipt, made)
 
 
 def _ends_a_call(entry: events.Event) -> bool:
-    """Whether an entry says what became of a call: it was accepted, or not completed."""
+    """Whether an entry says that a call was accepted, or that no answer to it came, or that its lease was lost."""
     if isinstance(entry, fe.WorkNotCompleted):
-        return entry.failure != LOST and "sent no answer to the webhook" not in entry.failure.message
+        return entry.failure == LOST or "gave no answer" in entry.failure.message
     return isinstance(entry, fe.WorkAcknowledged)
 
 
@@ -282,7 +283,7 @@ async def _check_secrets(engine: Engine, post: Post, ledger: Sequence[Line]) -> 
     indirect=True,
 )
 async def test_a_few_servers_are_killed_while_services_work(post):
-    await _storm(post, kills=3, stops=1)
+    await _storm(post, kills=2, stops=1)
 
 
 @pytest.mark.long
