@@ -103,6 +103,24 @@ async def test_a_start_with_another_value_is_another_flow_though_python_calls_th
                 await engine.start_flow(["order"], {"order_id": order_id, "more": more}, id="f")
 
 
+async def test_a_start_with_deeply_nested_values_can_be_repeated(engines: Engines) -> None:
+    """As deeply as a value can be recorded at all."""
+    shop = Shop()
+    values = [nested(700, bottom) for bottom in (1, 1.0, 2)]
+    async with engines.client(shop.registry) as (_, _, engine):
+        first = await engine.start_flow(["order"], {"order_id": "o-1", "more": values[0]}, id="f")
+        again = await engine.start_flow(["order"], {"order_id": "o-1", "more": values[1]}, id="f")
+        assert again.run_id == first.run_id
+        with pytest.raises(AlreadyExists):
+            await engine.start_flow(["order"], {"order_id": "o-1", "more": values[2]}, id="f")
+
+
+def nested(depth: int, bottom: object) -> object:
+    for number in range(depth):
+        bottom = [bottom] if number % 2 else {"in": bottom}
+    return bottom
+
+
 async def test_a_repeated_start_reads_one_entry_of_the_flow(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long its log has become."""
     shop = Shop()

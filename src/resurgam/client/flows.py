@@ -225,11 +225,21 @@ def _plain(values: Given) -> object:
 
 def _are_equal(one: object, other: object) -> bool:
     """Whether two values are the same as JSON, where ``1`` and ``1.0`` are one number and ``true`` is none."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_are_equal, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
+    left = [(one, other)]  # not by recursion: what can be decoded may be nested more deeply than calls may
+    while left:
+        match left.pop():
+            case dict() as a, dict() as b:
+                if a.keys() != b.keys():
+                    return False
+                left += [(a[name], b[name]) for name in a]
+            case list() as a, list() as b:
+                if len(a) != len(b):
+                    return False
+                left += zip(a, b, strict=True)
+            case a, b:
+                if isinstance(a, bool) != isinstance(b, bool) or a != b:
+                    return False
+    return True
 
 
 def _ids(goals: Sequence[Goal]) -> Sequence[str]:
