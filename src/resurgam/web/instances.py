@@ -9,12 +9,19 @@ from resurgam.core import event as events
 from resurgam.core.flow_event import FLOW, FlowCompleted, FlowFailed
 from resurgam.core.lifecycle import WORKFLOW
 from resurgam.engine import Engine
+from resurgam.store.protocol import Store
 from resurgam.store.records import Instance, Page
 from resurgam.web import wire
 from resurgam.web.access import Role
 from resurgam.web.drain import drain_of
 from resurgam.web.problems import Problem, refused_values
 from resurgam.web.routing import Call, Endpoint, Reply
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the entries after which a page of a history ends, though it has fewer than were asked for."""
+
+_AT_ONCE: Final = 32
+"""Entries that are read at once."""
 
 _ROUTES: Final = {WORKFLOW: "workflows", FLOW: "flows"}
 """The first segment of the path of each kind."""
@@ -84,17 +91,14 @@ class Kind:
             number, _, execution = asked.cursor.partition("-")
             after = int(number)
         found = await self.find(call, run=asked.run, execution=execution)
-        log = await call.engine.store.inspector.history(
-            found, forgotten=asked.forgotten, after=after, limit=asked.limit + 1
-        )
-        shown = log[: asked.limit]
+        entries, more = await _read_entries(call.engine.store, found, asked, after)
         return Reply(
             wire.HistoryPage(
                 entity_id=found.entity_id,
                 run_id=found.run_id,
                 execution_id=found.execution_id,
-                entries=wire.entries_of(shown),
-                cursor=f"{shown[-1].seq}-{found.execution_id}" if len(log) > len(shown) else None,
+                entries=tuple(entries),
+                cursor=f"{entries[-1].seq}-{found.execution_id}" if more else None,
             )
         )
 
@@ -136,6 +140,24 @@ class Kind:
             reply={"entity_id": "o-1", "action": action},
             path_examples=IDS,
         )
+
+
+async def _read_entries(
+    store: Store, found: Instance, asked: wire.HistoryQuery, after: int
+) -> tuple[list[wire.Entry], bool]:
+    """Return the entries of a page, and whether there are more. A few are read at a time, because each may be large."""
+    entries: list[wire.Entry] = []
+    size, more = 0, True
+    while more and len(entries) < asked.limit and size < PAGE_BYTES:
+        room = min(_AT_ONCE, asked.limit - len(entries))
+        log = await store.inspector.history(found, forgotten=asked.forgotten, after=after, limit=room + 1)
+        more = len(log) > room
+        for entry in wire.entries_of(log[:room]):
+            if size >= PAGE_BYTES:
+                return entries, True
+            entries.append(entry)
+            after, size = entry.seq, size + len(memoryview(entry.event))
+    return entries, more
 
 
 def _outcome(found: Instance, closing: events.Event | None) -> wire.Outcome:

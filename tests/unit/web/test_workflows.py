@@ -10,6 +10,7 @@ import pytest
 
 from resurgam import Engine
 from resurgam.web import app
+from resurgam.web.instances import PAGE_BYTES
 from support.web import basket_code, served
 
 
@@ -229,3 +230,18 @@ async def test_a_wait_for_a_result_ends_when_its_caller_leaves() -> None:
         }
         await asyncio.wait_for(app(engine, keys=False)(scope, receive, send), 10)
     assert sent[0]["status"] == 202
+
+
+async def test_a_page_of_a_history_ends_when_its_entries_are_large(client: httpx2.AsyncClient) -> None:
+    await started(client)
+    for _ in range(6):
+        await add(client, "x" * 1_500_000)
+    await once(client, lambda shown: shown["history_length"] >= 8)
+    sizes, cursor = [], None
+    while cursor or not sizes:
+        params = {"cursor": cursor} if cursor else {}
+        answer = await client.get("/workflows/b-1/history", params={"forgotten": "true", **params})
+        sizes.append(len(answer.content))
+        cursor = answer.json()["cursor"]
+    assert len(sizes) > 2
+    assert max(sizes) < PAGE_BYTES + 1_600_000
