@@ -17,7 +17,7 @@ from resurgam.engine import Engine
 from resurgam.web import events, flows, health, openapi, problems, promises, steps, webhook, workers, workflows
 from resurgam.web.access import Guard, KeyGuard, NoKeys, NoOtherSites, shown_path
 from resurgam.web.argyll.routes import routes as argyll_routes
-from resurgam.web.drain import Drain, drain_of
+from resurgam.web.drain import Drain, given_up
 from resurgam.web.hub import Hub
 from resurgam.web.keys import KeysOf
 from resurgam.web.routing import EncodedRoute, Endpoint, respond
@@ -76,12 +76,8 @@ def _serve(rows: Mapping[str, Endpoint], engine: Engine, guard: Guard) -> Callab
         endpoint = rows["GET" if request.method == "HEAD" else request.method]
         try:
             return await respond(endpoint, engine, guard, request)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or not drain_of(request).begun:
-                raise
-            task.uncancel()
-            return problems.answer(problems.Problem(503, "stopping", _STOPPED, {"Retry-After": "1"}))
+        except asyncio.CancelledError as error:
+            return problems.answer(given_up(request, error))
         except Exception as error:
             refusal = problems.problem_of(error)
             if refusal is None:
@@ -89,9 +85,6 @@ def _serve(rows: Mapping[str, Endpoint], engine: Engine, guard: Guard) -> Callab
             return problems.answer(refusal)
 
     return serve
-
-
-_STOPPED: Final = "the server stops, and cannot wait for the answer; ask another one, or this one later"
 
 
 def _describe(*, keys: bool) -> Callable[[Request], Awaitable[Response]]:

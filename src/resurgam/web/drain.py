@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import HTTPConnection, Request
 
+from resurgam.web.problems import Problem
+
 T = TypeVar("T")
+
+_STOPPED: Final = "the server stops, and cannot wait for the answer; ask another one, or this one later"
 
 
 class Drain:
@@ -50,3 +54,12 @@ def drain_of(connection: HTTPConnection) -> Drain:
     """Return the drain of the application that serves a request."""
     found: Drain = connection.app.state.drain
     return found
+
+
+def given_up(request: Request, cancelled: asyncio.CancelledError) -> Problem:
+    """Return the refusal of a request that was cancelled because the server stops; otherwise raise the cancellation."""
+    task = asyncio.current_task()
+    if task is None or not drain_of(request).begun:
+        raise cancelled
+    task.uncancel()
+    return Problem(503, "stopping", _STOPPED, {"Retry-After": "1"})

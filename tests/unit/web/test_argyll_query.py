@@ -1,10 +1,12 @@
 """Lists of flows on the original's routes: filters, the order, and pages."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from resurgam.web.argyll import query
 from support.argyll_client import Served, argyll_served, script_step
 
 RUN = script_step("run", "if value == 0 then error('zero') end return {done = value}", "value", outputs=("done",))
@@ -98,3 +100,14 @@ async def test_all_flows_are_listed_newest_first(served: Served) -> None:
         "a-2": "failed",
         "b-1": "completed",
     }
+
+
+async def test_others_go_on_between_the_pages_of_a_long_list(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "_PAGE", 1)
+    listing = asyncio.ensure_future(query.roots(served.engine, {}))
+    turns = 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(listing.result()) == 4
+    assert turns >= 4

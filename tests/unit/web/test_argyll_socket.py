@@ -200,7 +200,10 @@ async def test_the_same_id_replaces_a_subscription_and_unsubscribe_ends_it(world
 
 @pytest.mark.parametrize(
     "text",
-    ["", "no JSON", "[]", '{"type":"ping"}', '{"type":"subscribe"}', '{"type":"subscribe","data":{"sub_id":""}}'],
+    [
+        *("", "no JSON", "[]", '{"type":"ping"}', '{"type":"subscribe"}', '{"type":"subscribe","data":{"sub_id":""}}'),
+        '{"type":"subscribe","data":' + "[" * 20_000,
+    ],
 )
 async def test_a_message_that_is_not_understood_is_ignored(world: World, text: str) -> None:
     async with world.client() as client:

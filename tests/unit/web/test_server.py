@@ -240,6 +240,23 @@ async def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(serv
     assert "connection: close" in answer
 
 
+async def test_a_request_by_the_protocol_of_argyll_is_told_too_that_the_server_stops(monkeypatch):
+    async with Engine("memory://", registry=Registry(), worker=False) as engine:
+        monkeypatch.setattr(engine, "steps", asyncio.Event().wait)
+        sockets, hurry = bind("127.0.0.1", 0), asyncio.Event()
+        http = HttpServer(app(engine, keys=False), sockets)
+        await http.start()
+        host, port = sockets[0].getsockname()
+        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            asking = asyncio.create_task(client.get("/engine/step"))
+            while not http.connections.tasks:
+                await asyncio.sleep(0)
+            hurry.set()
+            await http.drain(hurry)
+            answer = await asking
+    assert (answer.status_code, answer.json()["status"]) == (503, 503)
+
+
 async def test_a_request_that_cannot_be_waited_for_is_told_that_the_server_stops():
     """An update that waits for a worker, which does not come."""
     async with Engine("memory://", registry=Registry(), worker=False) as engine:

@@ -1,5 +1,6 @@
 """How these routes read a body and answer: JSON of any content type in, ``{"error", "status"}`` for what is refused."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from resurgam.engine import Engine
 from resurgam.web.access import Guard, Role, shown_path
+from resurgam.web.drain import given_up
 from resurgam.web.problems import Problem, problem_of
 from resurgam.web.routing import decode_json, limited_body
 
@@ -45,13 +47,21 @@ async def read_json(request: Request, kind: type[T], limit: int) -> T:
     return found
 
 
-def served(handler: Handler, role: Role, engine: Engine, guard: Guard) -> Callable[[Request], Awaitable[Response]]:
-    """Return a handler as Starlette calls it: behind the guard, and with errors in the shape of these routes."""
+def served(
+    handler: Handler, role: Role | None, engine: Engine, guard: Guard
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler as Starlette calls it: behind the guard, and with errors in the shape of these routes.
+
+    *role* None: anybody may ask.
+    """
 
     async def serve(request: Request) -> Response:
         try:
-            await guard.check(request, role)
+            if role is not None:
+                await guard.check(request, role)
             return await handler(engine, request)
+        except asyncio.CancelledError as error:
+            return _refused(given_up(request, error))
         except Refused as error:
             return refusal(error.status, str(error))
         except Exception as error:

@@ -4,6 +4,7 @@ The original sorts by the moment at which the status changed, which no store has
 are read, a page at a time, and only what a list shows is kept of each.
 """
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
@@ -99,6 +100,7 @@ async def roots(engine: Engine, labels: dict[str, str]) -> Sequence[Row]:
         if page.cursor is None:
             return rows
         wanted = msgspec.structs.replace(wanted, cursor=page.cursor)
+        await asyncio.sleep(0)  # a store may answer without a pause, and others wait
 
 
 def index_status(instance: Instance) -> str:

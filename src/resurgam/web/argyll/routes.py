@@ -34,8 +34,8 @@ _TABLE: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/engine/flow/{id:path}/status", flows.status),
     ("GET", "/engine/flow/{id:path}/events", flows.events),
     ("GET", "/engine/flow/{id:path}", flows.show),
-    ("POST", "/webhook/{flow:path}/{step}/{token}", webhook.answer_step),
 )
+_WEBHOOK: Final = "/webhook/{flow:path}/{step}/{token}"
 _ROLES: Final = {"GET": Role.READ, "POST": Role.OPERATE, "PUT": Role.ADMIN, "DELETE": Role.ADMIN}
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -46,8 +46,15 @@ def routes(engine: Engine, guard: Guard) -> list[BaseRoute]:
         Route(path, served(handler, _ROLES[method], engine, guard), methods=[method])
         for method, path, handler in _TABLE
     ]
+    # Services answer by the public address of the server, under any name: the secret in the path is what lets them pass.
+    answers = served(webhook.answer_step, None, engine, guard)
     unknown = served(_refuse_unknown, Role.READ, engine, guard)
-    return [*table, socket.route(engine, guard), Route("/engine/{rest:path}", unknown, methods=list(_METHODS))]
+    return [
+        *table,
+        Route(_WEBHOOK, answers, methods=["POST"]),
+        socket.route(engine, guard),
+        Route("/engine/{rest:path}", unknown, methods=list(_METHODS)),
+    ]
 
 
 async def _refuse_unknown(engine: Engine, request: Request) -> Response:

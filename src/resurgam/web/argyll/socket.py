@@ -110,7 +110,7 @@ class Connection:
                 message = msgspec.json.decode(received.get("text") or received.get("bytes") or b"", type=Message)
                 if message.type in ("subscribe", "unsubscribe"):
                     await self._take(message.type, msgspec.json.decode(message.data, type=Request))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 logger.warning("a message of a socket is ignored: %s", error)
 
     async def _take(self, kind: str, request: Request) -> None:
