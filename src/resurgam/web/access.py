@@ -22,7 +22,7 @@ _WEBHOOK: Final = re.compile(r"(/webhook/.*)/[^/]*")
 
 
 class Role(StrEnum):
-    """What a caller may do: see, act on instances, or change the catalog and the keys. Each includes those before."""
+    """What a caller may do: see, act on instances, or change the catalog. Each includes those before."""
 
     READ = "read"
     OPERATE = "operate"

@@ -156,7 +156,7 @@ ENDPOINTS: Final = (
         summary="Tell the health of the service of a step.",
         answers={200: StepHealth},
         refusals=_UNKNOWN,
-        reply={"status": "unhealthy", "error": "GET http://127.0.0.1:9000/health: 503"},
+        reply={"status": "unhealthy", "error": "the health check answered 503 Service Unavailable"},
         path_examples=_IDS,
     ),
 )
