@@ -14,4 +14,6 @@ async def set_public_url(engine: Engine, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"url must be the address of the app, such as 'https://shop.example/resurgam', got {url!r}")
+    if parts.username is not None:
+        raise ValueError("url must not contain a user or a password: every async step gets it")
     await engine.store.values.put(PUBLIC_URL, url.rstrip("/").encode())

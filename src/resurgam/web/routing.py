@@ -22,7 +22,7 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 MAX_BODY: Final = 4 * 1024 * 1024
-"""The most bytes of a request's body, unless its row says otherwise."""
+"""The most bytes of a request's body."""
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -82,7 +82,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     reply: Any = None
     path_examples: Mapping[str, str] = {}
     media_type: str = "application/json"
-    max_body: int = MAX_BODY
     raw: bool = False
 
 
@@ -151,7 +150,7 @@ async def read_body(endpoint: Endpoint, request: Request) -> Any:
     """Return the decoded body of a request; refuse one that is too large, no JSON, or of another shape."""
     if endpoint.body is None:
         return None
-    content = await limited_body(request, endpoint.max_body)
+    content = await limited_body(request, MAX_BODY)
     if endpoint.optional and not content:
         return endpoint.body()
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()

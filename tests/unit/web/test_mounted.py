@@ -35,3 +35,10 @@ async def test_an_address_to_which_no_path_can_be_added_is_refused(url):
     async with Engine("memory://", registry=Registry()) as engine:
         with pytest.raises(ValueError, match="must be the address of the app, such as"):
             await set_public_url(engine, url)
+
+
+async def test_an_address_with_a_password_is_refused_and_not_repeated():
+    async with Engine("memory://", registry=Registry()) as engine:
+        with pytest.raises(ValueError, match="must not contain a user or a password") as refused:
+            await set_public_url(engine, "https://ann:hidden@shop.example")
+        assert "hidden" not in str(refused.value)
