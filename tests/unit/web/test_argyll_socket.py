@@ -284,3 +284,20 @@ async def test_an_event_is_translated_with_one_look_at_the_log_at_most(
         assert len(reads) == looks
         if looks == 0:
             assert made._logs == {}  # the flow has ended
+
+
+async def test_a_socket_that_is_behind_reads_no_log_again_for_each_event(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.run("one")
+    page = await world.engine.store.feed.read(r.FeedQuery(entity_id="one"))
+    ahead, behind = ([Item(*one) for one in zip(page.entries, page.cursors, strict=True)] for _ in range(2))
+    made = Translations(world.engine)
+    told = [await made.event_of(item) for item in ahead[:7]]
+
+    async def refused(execution: r.Addressed, after: int = 0) -> Any:
+        raise AssertionError("the log is read")
+
+    monkeypatch.setattr(world.engine.store, "read", refused)
+    assert [await made.event_of(item) for item in behind[:7]] == told
+    assert await made.event_of(ahead[7]) == await made.event_of(behind[7])

@@ -22,12 +22,13 @@ from resurgam.web.window import Item
 logger = logging.getLogger("resurgam.web")
 
 _LOGS: Final = 1024
-"""Flows whose translators are kept, so that their next event needs no look at the log."""
+"""Places in logs at which translators are kept, so that the next event needs no look at the log."""
 
 _LAST: Final = "flow_deactivated"
 """The type of the last entry of a flow."""
 
 Aggregate: TypeAlias = tuple[str, ...]
+Translator: TypeAlias = FlowTranslator | CatalogTranslator
 
 
 class Snapshot(NamedTuple):
@@ -42,17 +43,15 @@ class Snapshot(NamedTuple):
         return {"id": self.aggregate_id, "data": self.state, "sequence": self.sequence}
 
 
-class _Log(NamedTuple):
-    translator: FlowTranslator | CatalogTranslator
-    last_seq: int
-
-
 class Translations:
-    """Translate entries of flows and of the catalog. An event depends on those before it: their translators are kept."""
+    """Translate entries of flows and of the catalog. An event depends on those before it: their translators are kept.
+
+    Each stands after an entry of its log, so that a socket that is behind goes on with one of its own.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[tuple[str, int], list[Translator]] = {}
         self._made: WeakKeyDictionary[Item, WireEvent | None] = WeakKeyDictionary()
         self._turn = asyncio.Lock()
 
@@ -65,22 +64,19 @@ class Translations:
         return self._made[item]
 
     async def _translate(self, entry: r.FeedEntry) -> WireEvent | None:
-        log = self._logs.get(entry.execution_id)
+        translator = self._take(entry)
         try:
-            if log is None or log.last_seq != entry.seq - 1:
+            if translator is None:
                 translator, event = await self._from_the_log(entry)
             else:
-                translator, event = log.translator, log.translator.translate(decode_event(bytes(entry.body)))
+                event = translator.translate(decode_event(bytes(entry.body)))
         except (CorruptHistory, ValueError):
             logger.warning("sockets miss a %s of %s: this version cannot read it", entry.type, entry.execution_id)
             return None
-        if log is None or log.last_seq < entry.seq:
-            self._keep(entry, translator)
+        self._keep(entry, translator)
         return event
 
-    async def _from_the_log(
-        self, entry: r.FeedEntry
-    ) -> tuple[FlowTranslator | CatalogTranslator | None, WireEvent | None]:
+    async def _from_the_log(self, entry: r.FeedEntry) -> tuple[Translator | None, WireEvent | None]:
         ref = r.ExecutionRef(entity_id=entry.entity_id, execution_id=entry.execution_id)
         first = [decode_event(bytes(entry.body))] if entry.seq == 1 else await self._engine.store.read(ref)
         log = [one for one in first if one.seq <= entry.seq]
@@ -92,11 +88,18 @@ class Translations:
             event = translator.translate(one)
         return translator, event
 
-    def _keep(self, entry: r.FeedEntry, translator: FlowTranslator | CatalogTranslator | None) -> None:
-        """Keep a translator for the next event of its log, unless that has ended; drop the one not used for longest."""
-        self._logs.pop(entry.execution_id, None)
+    def _take(self, entry: r.FeedEntry) -> Translator | None:
+        """Return a translator that stands before an entry; None if there is none."""
+        place = entry.execution_id, entry.seq - 1
+        standing = self._logs.pop(place, [])
+        if len(standing) > 1:
+            self._logs[place] = standing[:-1]
+        return standing[-1] if standing else None
+
+    def _keep(self, entry: r.FeedEntry, translator: Translator | None) -> None:
+        """Keep a translator for the next event of its log, unless that has ended; drop those not used for longest."""
         if translator is not None and entry.type != _LAST:
-            self._logs[entry.execution_id] = _Log(translator, entry.seq)
+            self._logs.setdefault((entry.execution_id, entry.seq), []).append(translator)
         if len(self._logs) > _LOGS:
             del self._logs[next(iter(self._logs))]
 
