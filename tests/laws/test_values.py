@@ -98,28 +98,30 @@ NEARLY_PLAIN = st.recursive(
 
 def misses(value: Any) -> list[Any]:
     """Return values that are nearly this one: of another type, shorter or longer, or with one item that is so."""
+    found: list[Any] = [1]
     match value:
         case bool() | None:
-            return [0, ""]
+            found = [0, ""]
         case int():
-            return [bool(value), str(value % 10)]
+            found = [bool(value), str(value % 10)]
+        case float():
+            found = [math.nan, math.inf, 1]
         case str():
-            return [Word(value), value.encode("utf-8", "replace")]
+            found = [Word(value), value.encode("utf-8", "replace")]
         case list() | tuple():
             kind, other = (list, tuple) if isinstance(value, list) else (tuple, list)
-            items = [
-                kind((*value[:n], miss, *value[n + 1 :])) for n, item in enumerate(value[:3]) for miss in misses(item)
-            ]
-            return [other(value), kind(value[:-1]), kind((*value, *value[-1:], 1)), *items]
+            found = [other(value), kind(value[:-1]), kind((*value, *value[-1:], 1))]
+            for n, item in enumerate(value[:3]):
+                found += [kind((*value[:n], miss, *value[n + 1 :])) for miss in misses(item)]
         case dict():
-            return [list(value.items()), {1: 1, **value}, *({**value, "a": miss} for miss in misses(1))]
-    return [1]
+            found = [list(value.items()), {1: 1, **value}, *({**value, "a": miss} for miss in misses(1))]
+    return found
 
 
 def test_a_value_exactly_of_a_plain_hint_is_checked_by_its_type_with_the_same_result():
     counted: Counter[bool] = Counter()
 
-    @settings(max_examples=600, **CALM)
+    @settings(max_examples=1000, **CALM)
     @given(hint=SHALLOW | PLAIN_HINTS, value=NEARLY_PLAIN, data=st.data())
     def law(hint: Any, value: Any, data: Any) -> None:
         fitting = st.from_type(hint)
