@@ -552,10 +552,10 @@ class Engine:
     ) -> Page:
         """Return a page of executions, newest first; pass its ``cursor`` to get the next page.
 
-        *kind* is ``"workflow"`` or ``"flow"``; by default both are listed. *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that
-        failed the run, as in ``"ValueError"``; a failed activity or child counts by its own cause. *since* (inclusive)
-        and *until* (exclusive) bound the time of creation. With *newest_only* each id is listed once, with its newest
-        execution.
+        *kind* is ``"workflow"`` or ``"flow"``; by default both are listed. *parent* is the id of the workflow whose
+        children are listed. *failure* is the type name of the exception that failed the run, as in ``"ValueError"``; a
+        failed activity or child counts by its own cause. *since* (inclusive) and *until* (exclusive) bound the time of
+        creation. With *newest_only* each id is listed once, with its newest execution.
         """
         query = query_of(
             status=status,

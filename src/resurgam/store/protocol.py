@@ -54,7 +54,8 @@ class Inspector(Protocol):
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its *last* entries; empty if there is none.
 
-        Without *last*, return entries whose ``seq`` is greater than *after*, the first *limit* of them. Forgotten entries are left out, unless *forgotten* asks for them; they then stand at their ``seq``.
+        Without *last*, return entries whose ``seq`` is greater than *after*, the first *limit* of them. Forgotten
+        entries are left out, unless *forgotten* asks for them; they then stand at their ``seq``.
         """
         ...
 
