@@ -4,6 +4,7 @@ The ids of steps are derived from their locations (`core.identity`), so they are
 the attempts are listed below them.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -157,6 +158,7 @@ class _TreeReader(msgspec.Struct, frozen=True):
         run, steps = Run(run_id=first.run_id, generation=first.generation), _RunSteps(first.run_id)
         calls: Iterable[Call] = ()
         for execution in executions:
+            await asyncio.sleep(0)  # a store may answer without a pause, and a tree may have many executions
             log = await self.store.inspector.history(execution, None if inside else 1, forgotten=True)
             started = log[0] if log else None
             run.executions.append(

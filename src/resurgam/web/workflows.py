@@ -53,11 +53,17 @@ async def tree(call: Call[wire.OfExecution, None]) -> Reply:
     """Return everything below a workflow, unless it is too much for one answer."""
     found = await _WORKFLOWS.find(call, run=call.query.run, execution=call.query.execution)
     members = await call.engine.store.inspector.list(Query(tree_id=found.tree_id, limit=_LARGEST_TREE))
+    instead = f"list its children instead: {call.url_of('workflows')}?parent=ID"
     if members.cursor is not None:
-        detail = f"the tree of {found.entity_id!r} has more than {_LARGEST_TREE} executions; list its children instead"
-        raise Problem(422, "too_many", f"{detail}: {call.url_of('workflows')}?parent=ID")
+        detail = f"the tree of {found.entity_id!r} has more than {_LARGEST_TREE} executions; {instead}"
+        raise Problem(422, "too_many", detail)
     handle = call.engine.handle(found.entity_id, execution_id=found.execution_id)
-    return Reply(msgspec.convert(await handle.tree(), wire.Tree, from_attributes=True))
+    try:
+        shown = msgspec.convert(await handle.tree(), wire.Tree, from_attributes=True)
+        return Reply(msgspec.Raw(msgspec.json.encode(shown)))
+    except RecursionError:
+        detail = f"the tree of {found.entity_id!r} has too many children of children; {instead}"
+        raise Problem(422, "too_deep", detail) from None
 
 
 async def signal(call: Call[wire.OfRun, wire.SendSignal]) -> Reply:
@@ -173,7 +179,7 @@ ENDPOINTS: Final = (
         summary="Return the runs, steps and children of a workflow.",
         query=wire.OfExecution,
         answers={200: wire.Tree},
-        refusals={**NOT_FOUND, 422: "The tree has too many executions for one answer."},
+        refusals={**NOT_FOUND, 422: "The tree has too many executions, or levels, for one answer."},
         path_examples=IDS,
     ),
     Endpoint(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from resurgam import Engine
+from resurgam import Context, Engine, Registry
 from resurgam.web import app
 from resurgam.web.instances import PAGE_BYTES
 from support.web import basket_code, served
@@ -172,6 +172,27 @@ async def test_the_tree_shows_children(client: httpx2.AsyncClient) -> None:
     tree = (await client.get("/workflows/b-1/tree")).json()
     [run] = tree["runs"]
     assert [one["workflow"]["name"] for one in run["children"]] == ["child"]
+
+
+async def test_a_tree_that_is_too_deep_for_one_answer_is_refused_and_others_go_on_meanwhile() -> None:
+    registry = Registry()
+
+    @registry.workflow
+    async def down(ctx: Context, levels: int) -> None:
+        if levels:
+            await ctx.workflow(down, levels - 1)
+
+    async with Engine("memory://", registry=registry) as engine, served(engine) as client:
+        await engine.execute(down, 300, id="deep")
+        await engine.execute(down, 20, id="flat")
+        reading = asyncio.ensure_future(engine.handle("flat").tree())
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 20
+        refused = await client.get("/workflows/deep/tree")
+        assert (refused.status_code, refused.json()["code"]) == (422, "too_deep")
 
 
 async def test_what_is_not_there_or_of_another_kind_is_not_found(client: httpx2.AsyncClient) -> None:
