@@ -36,6 +36,7 @@ class Connections(httpx2.AsyncBaseTransport):
         self._allowed = AllowList(outbound.allow)
         self._most = outbound.max_connections
         self._resolve = resolve or _resolve
+        self._resolving: dict[tuple[str, int], asyncio.Future[Sequence[str]]] = {}
         self._idle: dict[Origin, Idle] = {}
         self._kept = 0
         self._ssl: ssl.SSLContext | None = None
@@ -67,6 +68,8 @@ class Connections(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close all connections that are not in use, and keep no more."""
         self._closed = True
+        for looking in self._resolving.values():
+            looking.cancel()
         for idle in self._idle.values():
             for _, connection in idle:
                 await connection.aclose()
@@ -113,11 +116,23 @@ class Connections(httpx2.AsyncBaseTransport):
         name = host.decode("ascii")
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._resolve(name, port)
+                addresses = await self._addresses(name, port)
                 self._allowed.check(name, addresses)
                 return await self._connect(addresses, port, name if scheme == b"https" else None)
         except TimeoutError:
             raise httpcore2.ConnectTimeout from None
+
+    async def _addresses(self, name: str, port: int) -> Sequence[str]:
+        """Return the addresses of a host. Calls at the same time share one look, even if the first of them is given up.
+
+        A process can make few looks at a time: those for a host whose names do not resolve must not take all of them.
+        """
+        place = name, port
+        looking = self._resolving.get(place)
+        if looking is None:
+            looking = self._resolving[place] = asyncio.ensure_future(self._resolve(name, port))
+            looking.add_done_callback(lambda _: self._resolving.pop(place, None))
+        return await asyncio.shield(looking)
 
     async def _connect(self, addresses: Sequence[str], port: int, tls_name: str | None) -> Wire:
         """Connect to the first address that answers; with TLS if a name is given, which its certificate must have."""

@@ -245,6 +245,31 @@ async def test_a_host_is_called_at_the_address_that_was_checked(service):
             await client.send(_request(url), timeout=5)
 
 
+async def test_calls_of_a_host_share_one_look_for_its_addresses_though_the_first_is_given_up(service):
+    """The next call after them looks again."""
+    found, looks = asyncio.Event(), []
+
+    async def slow(host, port):
+        looks.append(host)
+        await found.wait()
+        return ["127.0.0.1"]
+
+    url = f"http://shop.example:{service.port}/"
+    async with _client(resolve=slow) as client:
+        calls = [asyncio.create_task(client.send(_request(url), timeout=FOREVER)) for _ in range(3)]
+        while not looks:
+            await asyncio.sleep(0)
+        calls.pop(0).cancel()
+        await asyncio.sleep(0)
+        found.set()
+        assert [one.status for one in await asyncio.gather(*calls)] == [200, 200]
+        assert looks == ["shop.example"]
+        service.close()
+        await service.closed.wait()
+        assert (await client.send(_request(url), timeout=FOREVER)).status == 200
+        assert looks == ["shop.example"] * 2
+
+
 async def test_one_bad_address_of_several_refuses_the_host(service):
     async def several(host, port):
         return ["127.0.0.1", "169.254.169.254"]
