@@ -85,7 +85,7 @@ class _Service:
         self._calls: Counter[str] = Counter()
         self._done: set[str] = set()
         self._sending: set[asyncio.Task[None]] = set()
-        self._client = httpx2.AsyncClient(timeout=1, trust_env=False)
+        self._client = httpx2.AsyncClient(timeout=2, trust_env=False)
 
     def _note(self, what: str, **about: Any) -> None:
         self._ledger.write(json.dumps({"what": what, "at": CLOCK.now(), **about}) + "\n")
