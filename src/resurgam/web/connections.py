@@ -6,13 +6,13 @@ from typing import Any, Final, cast
 
 import msgspec
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from resurgam.web.problems import MEDIA_TYPE, Problem, details_of
 
 MAX_HEAD: Final = 64 * 1024
-"""The most bytes of the URL and the headers of a request."""
+"""The most bytes of the URL and the headers of a request, and of what stands between or behind the parts of its body."""
 
 REQUEST_SECONDS: Final = 60.0
 """Seconds within which a request must have arrived: its head since the connection was made, and its body."""
@@ -56,45 +56,74 @@ class LimitedConnection(HttpToolsProtocol):
         self._state = cast("Connections", server_state)
         self._head_bytes = 0
         self._in_head = True
+        self._in_message = True
+        self._has_body = False
         self._is_refused = False
         self._since = self.loop.time()
+        self._unanswered: list[RequestResponseCycle] = []
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; a head is refused as soon as it is too long, whether it ends or not."""
+        """Parse what has arrived; a head is refused as soon as it is too long, whether it ends or not.
+
+        So are the headers behind a body, which the parser would collect without end.
+        """
         if self._is_refused:
             return
+        self._has_body = False
         super().data_received(data)
-        if self._in_head and not self._is_done:
+        if self._in_message and not self._has_body and not self._is_done:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD:
                 self._refuse_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request that its caller has left; the protocol tells only the last of several that came at once."""
+        super().connection_lost(exc)
+        for cycle in self._unanswered:
+            _leave(cycle)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over, unless an answer that is still to come would be written into the socket."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.send_400_response("")
+        else:
+            super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
         self._head_bytes = 0
-        self._in_head = True
+        self._in_head = self._in_message = True
         self._since = self.loop.time()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one behind the body changes nothing."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Start to answer, and say in the answer whether the connection is closed with it."""
-        self._in_head = False
         if self._is_done:
             return
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
             self._refuse_head()
             return
+        self._in_head = False
         super().on_headers_complete()
+        if self.cycle is not None:
+            self._unanswered = [one for one in (*self._unanswered, self.cycle) if not one.response_complete]
         if self._state.draining:
             self.close_with_next_answer()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body, unless the request is not answered."""
+        self._has_body, self._head_bytes = True, 0
         if not self._is_done:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request, unless it is not answered."""
+        self._in_message = False
         if not self._is_done:
             super().on_message_complete()
 
@@ -123,14 +152,19 @@ class LimitedConnection(HttpToolsProtocol):
         self._refuse(Problem(431, "head_too_large", detail))
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer, and close a moment later: at once would reset the connection, and the answer would be lost."""
+        """Answer, and close a moment later: at once would reset the connection, and the answer would be lost.
+
+        Requests that have arrived whole before are answered, and nothing else is: the refusal would be taken for their answer.
+        """
         self._is_refused = True
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # what it still sends is dropped
-            self.cycle.message_event.set()
-            if self.cycle.response_started:
-                self.transport.close()  # a second answer would become a part of the first
-                return
+        if whole := [one for one in self._unanswered if not one.response_complete and not one.more_body]:
+            whole[-1].keep_alive = False  # it closes the connection
+            return
+        if self._in_message and not self._in_head and self.cycle.response_started:
+            self.transport.close()  # a second answer would become a part of the first
+            return
+        for cycle in self._unanswered:
+            _leave(cycle)  # what it still sends is dropped
         body = msgspec.json.encode(details_of(problem))
         head = (
             f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
@@ -140,3 +174,10 @@ class LimitedConnection(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(_REFUSED_SECONDS, self.transport.close)
+
+
+def _leave(cycle: RequestResponseCycle) -> None:
+    """Tell a request that nobody waits for its answer."""
+    if not cycle.response_complete:
+        cycle.disconnected = True
+        cycle.message_event.set()

@@ -170,8 +170,9 @@ async def test_a_second_signal_does_not_wait_for_requests(served):
         b"GET /" + b"x" * MAX_HEAD + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET /fast HTTP/1.1\r\nHost: localhost\r\n" + b"a: b\r\n" * MAX_HEAD + b"\r\n",
         b"GET /fast HTTP/1.1\r\nHost: localhost\r\nx: " + b"x" * 2 * MAX_HEAD,
+        b"POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: " + b"x" * 2 * MAX_HEAD,
     ],
-    ids=["url", "many", "endless"],
+    ids=["url", "many", "endless", "behind"],
 )
 async def test_a_head_that_is_too_long_is_refused(served, head):
     client = await served.connect()
@@ -197,6 +198,37 @@ async def test_what_is_no_http_is_refused_as_a_problem(served, sent):
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b'"code":"bad_http"' in answer
+
+
+_WHOLE = b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\norder"
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"more than was announced\r\n\r\n",
+        b"GET /engine/ws HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+    ids=["no-http", "socket"],
+)
+async def test_a_whole_request_is_answered_whatever_comes_behind_it(served, behind):
+    client = await served.connect()
+    client.writer.write(_WHOLE + behind)
+    await served.asked.wait()
+    served.answer.set()
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"order")
+
+
+async def test_a_request_with_another_behind_it_learns_that_its_caller_has_left(served):
+    client = await served.connect()
+    client.send("GET /stream")
+    client.send("GET /fast")
+    await client.head()
+    client.writer.close()
+    while served.http.connections.tasks:
+        await asyncio.sleep(0)
 
 
 async def test_a_request_that_does_not_arrive_is_given_up(served):
