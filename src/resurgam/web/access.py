@@ -18,7 +18,7 @@ _FORWARDED: Final = frozenset({"forwarded", "x-forwarded-for", "x-forwarded-host
 _KEPT: Final = 64
 """How many hosts are kept with what they mean: every request names one, and most the same."""
 
-_WEBHOOK: Final = re.compile(r"(/webhook/.*)/[^/]*")
+_WEBHOOK: Final = re.compile(r"(/webhook/.*)/[^/]+/*")
 
 
 class Role(StrEnum):
@@ -109,7 +109,7 @@ def refuse_other_sites(connection: HTTPConnection) -> None:
 
 
 def shown_path(connection: HTTPConnection) -> str:
-    """Return the path of a request as a log may have it: that of a webhook ends with a secret."""
+    """Return the path of a request as a log or an error may have it: that of a webhook ends with a secret."""
     return _WEBHOOK.sub(r"\1/***", connection.url.path)
 
 

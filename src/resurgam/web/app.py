@@ -102,9 +102,10 @@ def _describe(*, keys: bool) -> Callable[[Request], Awaitable[Response]]:
 async def _refuse_http(request: Request, error: Exception) -> Response:
     """Answer what Starlette itself refuses: a path or a method that does not exist."""
     assert isinstance(error, HTTPException)
+    path = shown_path(request)  # a service may log what it is told about its mistake
     detail = {
-        404: f"there is nothing at {request.url.path}; /openapi.json lists every route",
-        405: f"{request.method} is not possible at {request.url.path}",
+        404: f"there is nothing at {path}; /openapi.json lists every route",
+        405: f"{request.method} is not possible at {path}",
     }.get(error.status_code, error.detail)
     code = {404: "no_route", 405: "no_method"}.get(error.status_code, "refused")
     return problems.answer(problems.Problem(error.status_code, code, detail, dict(error.headers or {})))

@@ -171,6 +171,7 @@ def test_loopback_is_this_machine_only(host, is_local):
     [
         ("/webhook/f/s/3-secret", "/webhook/f/s/***"),
         ("/api/webhook/a/b/s/3-secret", "/api/webhook/a/b/s/***"),
+        ("/webhook/f/s/3-secret/", "/webhook/f/s/***"),
         ("/flows/f", "/flows/f"),
     ],
 )

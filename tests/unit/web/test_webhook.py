@@ -114,3 +114,13 @@ async def test_another_address_is_unknown_and_the_secret_is_not_repeated(
         assert token not in refused.text
         assert forged not in refused.text
     assert token not in caplog.text
+
+
+@pytest.mark.parametrize(("method", "end", "status"), [("GET", "", 405), ("POST", "/", 404)])
+async def test_a_mistake_in_the_use_of_the_address_is_told_without_its_secret(
+    paying: Paying, method: str, end: str, status: int
+) -> None:
+    refused = await paying.client.request(method, f"{paying.url}{end}", content=b"{}")
+    assert refused.status_code == status
+    assert "/webhook/" in refused.text
+    assert paying.url.rpartition("-")[2] not in refused.text

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from resurgam.engine import Engine
-from resurgam.web.access import Guard, Role
+from resurgam.web.access import Guard, Role, shown_path
 from resurgam.web.argyll import flows, socket, steps, webhook
 from resurgam.web.argyll.exchange import Handler, refusal, served
 
@@ -58,4 +58,4 @@ def routes(engine: Engine, guard: Guard) -> list[BaseRoute]:
 
 
 async def _refuse_unknown(engine: Engine, request: Request) -> Response:
-    return refusal(404, f"there is nothing at {request.method} {request.url.path}")
+    return refusal(404, f"there is nothing at {request.method} {shown_path(request)}")
