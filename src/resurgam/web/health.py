@@ -1,17 +1,13 @@
 """Whether the server works, and what it serves."""
 
-import logging
 from typing import Final
 
-from resurgam.core.errors import StoreError
 from resurgam.store.protocol import Store
 from resurgam.web import wire
 from resurgam.web.drain import drain_of
 from resurgam.web.problems import Problem
 from resurgam.web.routing import Call, Endpoint, Reply
 from resurgam.web.version import VERSION
-
-logger = logging.getLogger("resurgam.web")
 
 _STATE: Final = "leader"
 """What clients of Argyll read of its consensus: each of our servers takes every request."""
@@ -53,12 +49,7 @@ async def health(call: Call[None, None]) -> Reply:
     if drain_of(call.request).begun:
         raise Problem(503, "draining", "the server is about to stop", {"Retry-After": "1"})
     store = call.engine.store
-    try:
-        await store.values.get("health")
-    except StoreError as error:
-        # Anybody may ask, and the error names the address of the store.
-        logger.warning("the store does not answer: %s", error)
-        raise Problem(503, "store_unavailable", "the store does not answer; the log of the server says why") from error
+    await store.values.get("health")
     sockets = Sockets(clients=call.request.app.state.hub.streams)
     details = Details(websocket=sockets, backend=Backend(type=_type_of(store)))
     found = Health(service="resurgam", status="healthy", version=VERSION, details=details)

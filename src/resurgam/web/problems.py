@@ -1,5 +1,6 @@
 """Errors as answers: problem details (RFC 9457) with the status, a code for programs and the reason for people."""
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from resurgam.core import errors
+
+logger = logging.getLogger("resurgam.web")
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -82,8 +85,14 @@ def problem_of(error: Exception) -> Problem | None:
         return error
     for kind, (status, code) in _STATUS.items():
         if isinstance(error, kind):
-            return Problem(status, code, str(error))
+            return _unavailable(error) if kind is errors.StoreError else Problem(status, code, str(error))
     return None
+
+
+def _unavailable(error: Exception) -> Problem:
+    """Say only that the store fails: some routes need no key, and the error names the address of the store."""
+    logger.warning("the store does not answer: %s", error)
+    return Problem(503, "store_unavailable", "the store does not answer; the log of the server says why")
 
 
 @contextmanager
@@ -93,10 +102,11 @@ def refused_values(field: str) -> Iterator[None]:
         yield
     except errors.ResurgamError as error:
         refusal = problem_of(error)
-        if refusal is not None and refusal.code in ("bad_value", "bad_definition"):
+        if refusal is None:
+            raise
+        if refusal.code in ("bad_value", "bad_definition"):
             refusal.field = field
-            raise refusal from error
-        raise
+        raise refusal from error
     except (TypeError, ValueError) as error:
         raise Problem(400, "bad_value", str(error), field=field) from error
 
