@@ -227,10 +227,13 @@ class Stream:
         """Read a page up to the position of the window, or to the end of the stream; go on in the window from there."""
         until, number = self._until or window.cursor, window.end
         page = await self._store.feed.read(self._wanted.query(self._cursor, until, self._limit))
-        self._cursor = page.cursor
-        items = [Item(*one) for one in zip(page.entries, page.cursors, strict=True) if self._wanted.fits(one[0])]
         self._limit = _next_limit(self._limit, page, CHUNK)
-        if page.more:
+        read = [Item(*one) for one in zip(page.entries, page.cursors, strict=True)]
+        held = _first_chunk(read)
+        items = [one for one in held if self._wanted.fits(one.entry)]
+        has_all = len(held) == len(read)
+        self._cursor = page.cursor if has_all else held[-1].cursor
+        if page.more or not has_all:
             await asyncio.sleep(0)  # a store may answer without a pause
             return items
         # A cursor from another process may be ahead of the reader of this one, which comes there soon.
@@ -248,6 +251,16 @@ class Stream:
                 f"the cursor {cursor!r} is ahead of this store, which is another one or has lost its last events; "
                 "begin anew without a cursor"
             )
+
+
+def _first_chunk(items: list[Item]) -> list[Item]:
+    """Return as many events as a stream may hold while its client is slow; they may be larger than was expected."""
+    size = 0
+    for number, item in enumerate(items, 1):
+        size += item.size
+        if size >= CHUNK:
+            return items[:number]
+    return items
 
 
 def _next_limit(limit: int, page: r.FeedPage, room: int) -> int:
