@@ -233,19 +233,32 @@ class _Decision:
         return True
 
     def _unavailable(self, names: Sequence[str]) -> Failure:
-        """Return the failure of a step that cannot get inputs, with that of a step that should have provided one.
+        """Return the failure of a step that cannot get inputs, with that of the step because of which it cannot.
 
-        Only once all of those are decided: which one fails first depends on time, and the outcome must not.
+        That one failed by itself. Those between only missed their inputs too: with the failure of each in that of the
+        next, the log of a long plan would be full of them.
         """
-        state, text = self._state, f"{UNAVAILABLE}: {', '.join(names)}"
+        steps, text = self._state.steps, f"{UNAVAILABLE}: {', '.join(names)}"
+        origin, before = None, self._failed_provider(names)
+        while before is not None:
+            origin, before = before, self._failed_provider(steps[before].unsatisfied)
+        cause = None if origin is None else steps[origin].failure
+        if cause is None:
+            return Failure(type="StepFailed", message=text)
+        return Failure(type="StepFailed", message=f"{text} (step {origin!r} failed: {cause.message})", cause=cause)
+
+    def _failed_provider(self, names: Sequence[str]) -> str | None:
+        """Return a failed step that should have provided one of these attributes.
+
+        Only once all that could are decided: which one fails first depends on time, and the outcome must not.
+        """
+        state = self._state
         for name in names:
             providers = state.plan.attributes.get(name, Edge()).providers if self._inputs.is_final(name) else ()
             for provider in providers:
-                cause = state.steps[provider].failure
-                if cause is not None:
-                    text = f"{text} (step {provider!r} failed: {cause.message})"
-                    return Failure(type="StepFailed", message=text, cause=cause)
-        return Failure(type="StepFailed", message=text)
+                if state.steps[provider].failure is not None:
+                    return provider
+        return None
 
     def _skip(self, step_id: str, reason: str, names: Sequence[str] = ()) -> None:
         self._append(fe.StepSkipped(step=step_id, reason=reason, unsatisfied=tuple(names)))

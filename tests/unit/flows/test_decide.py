@@ -76,6 +76,16 @@ def test_a_failed_provider_fails_its_consumer_and_the_flow() -> None:
     assert called(run) == ["P"]
 
 
+def test_the_failure_of_a_long_chain_names_the_step_that_failed_by_itself_and_not_those_between() -> None:
+    """So that the log grows with the plan, and not with its square."""
+    chain = [step("S0: > v0"), *(step(f"S{number}: v{number - 1} > v{number}") for number in range(1, 30))]
+    run = FlowRun(chain, ["S29"], handlers={"S0": fails}).run()
+    failures = [entry.failure for entry in run.log if isinstance(entry, fe.StepFailed)]
+    assert len(failures) == 30
+    assert failures[-1].message == "required input no longer available: v28 (step 'S0' failed: no)"
+    assert all(one.cause == failures[0] for one in failures[1:])
+
+
 def test_a_provider_whose_predicate_is_false_fails_its_consumer() -> None:
     provider = changed(step("P: > d"), predicate=expression("false"))
     run = FlowRun([provider, step("G: d > r")], ["G"]).run()
