@@ -218,8 +218,21 @@ async def test_the_health_of_a_service_is_recorded_when_it_changes(engines: Engi
         assert not await set_health(engine, "call", "unhealthy", "503")
         assert await engine.step_health("call") == Health("unhealthy", "503")
         assert await set_health(engine, "call", "healthy")
-        log = await engine.handle("catalog").history()
+        log = await engine.handle("catalog").history(forgotten=True)
         assert [entry.type for entry in log[2:]] == ["step_health_changed", "step_health_changed"]
+
+
+async def test_a_service_that_comes_and_goes_does_not_make_the_catalog_longer_to_read(engines: Engines) -> None:
+    async with engines.client(Registry()) as (_, _, engine):
+        await engine.register_step(SERVICE)
+        await engine.register_step(replace(SERVICE, id="other"))
+        await set_health(engine, "other", "healthy")
+        for _ in range(3):
+            await set_health(engine, "call", "unhealthy")
+            await set_health(engine, "call", "healthy")
+        log = await engine.handle("catalog").history()
+        assert [entry.seq for entry in log] == [1, 2, 3, 4, 10]
+        assert await engine.step_health("call") == await engine.step_health("other") == Health("healthy")
 
 
 async def test_a_changed_or_removed_service_has_an_unknown_health(engines: Engines) -> None:

@@ -1,6 +1,6 @@
 """The brain of the catalog: the one instance of kind ``catalog``, whose log holds the registered steps."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Raw
@@ -11,8 +11,9 @@ from resurgam.core import lifecycle
 from resurgam.core.entry import NULL, Event
 from resurgam.core.errors import AlreadyExists, CorruptHistory, DefinitionError, NotFound
 from resurgam.core.lifecycle import Started
+from resurgam.core.location import Location
 from resurgam.core.operation import Operation
-from resurgam.core.outcome import Entry, Outcome, Publication
+from resurgam.core.outcome import Entry, Forgotten, Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.registration import decide, fold
@@ -22,6 +23,9 @@ CATALOG_TOPIC: Final = "resurgam.catalog"
 
 _REFUSALS: Final = (AlreadyExists, NotFound, DefinitionError)
 _PAUSES: Final = (lifecycle.WorkflowPaused, lifecycle.WorkflowResumed)
+_HEALTH: Final = Location((1,))
+"""Where outdated entries about health are kept. A service that comes and goes would otherwise make every look at the
+catalog longer."""
 
 
 class LiveCatalog:
@@ -36,6 +40,7 @@ class LiveCatalog:
         self.catalog = fold(Catalog(), log)
         self.brought: Sequence[Entry] = ()
         self.closed = self.paused = False
+        self._health = {entry.step_id: entry.seq for entry in log if isinstance(entry, fe.StepHealthChanged)}
         self._ended = any(isinstance(entry, lifecycle.WorkflowTerminated) for entry in log)
         for entry in log:
             if isinstance(entry, _PAUSES):
@@ -84,6 +89,7 @@ class LiveCatalog:
             recorded.append(self._stamp(lifecycle.WorkflowDeactivated(), clock))
         return Outcome(
             events=tuple(recorded),
+            forgotten=tuple(self._outdated(recorded)),
             consumed=tuple(entry.id for entry in inbox if entry.id is not None),
             status=Status.TERMINATED if self._ended else Status.RUNNING,
             publications=(Publication(CATALOG_TOPIC, NULL),) if inbox else (),
@@ -102,6 +108,15 @@ class LiveCatalog:
             return None
         self.catalog = changed
         return self._stamp(event, clock)
+
+    def _outdated(self, recorded: Sequence[Event]) -> Iterator[Forgotten]:
+        """Yield the entries about health that newer ones replace."""
+        for entry in recorded:
+            if isinstance(entry, fe.StepHealthChanged):
+                before = self._health.get(entry.step_id)
+                if before is not None:
+                    yield Forgotten(before, _HEALTH)
+                self._health[entry.step_id] = entry.seq
 
     def _stamp(self, event: Event, clock: int) -> Event:
         self.last_seq += 1

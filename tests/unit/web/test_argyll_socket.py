@@ -269,13 +269,13 @@ async def test_an_event_is_translated_with_one_look_at_the_log_at_most(
     page = await world.engine.store.feed.read(r.FeedQuery(entity_id="one"))
     items = [Item(*one) for one in zip(page.entries, page.cursors, strict=True)]
     expected = list(flow_events(await world.engine.handle("one").history()))
-    reads, read = [], world.engine.store.read
+    reads, read = [], world.engine.store.inspector.history
 
-    async def counted(execution: r.Addressed, after: int = 0) -> Any:
+    async def counted(execution: r.Addressed, **options: Any) -> Any:
         reads.append(execution)
-        return await read(execution, after)
+        return await read(execution, **options)
 
-    monkeypatch.setattr(world.engine.store, "read", counted)
+    monkeypatch.setattr(world.engine.store.inspector, "history", counted)
     for order, looks in ((range(len(items)), 0), ((0, 5, 6, 2, 7, 8), 2)):
         made = Translations(world.engine)
         reads.clear()

@@ -180,7 +180,7 @@ async def _last_change(engine: Engine) -> int | None:
 
 async def _events(engine: Engine, aggregate: tuple[str, ...]) -> dict[str, Any]:
     found = await engine.store.inspector.get(fe.CATALOG)
-    log: Sequence[Event] = () if found is None else await engine.store.inspector.history(found)
+    log: Sequence[Event] = () if found is None else await engine.store.inspector.history(found, forgotten=True)
     translator = CatalogTranslator(NODE)
     told = (translator.translate(entry) for entry in log)
     return listing(event for event in told if event is not None and event.aggregate_id == aggregate)

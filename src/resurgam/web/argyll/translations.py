@@ -78,7 +78,9 @@ class Translations:
 
     async def _from_the_log(self, entry: r.FeedEntry) -> tuple[Translator | None, WireEvent | None]:
         ref = r.ExecutionRef(entity_id=entry.entity_id, execution_id=entry.execution_id)
-        first = [decode_event(bytes(entry.body))] if entry.seq == 1 else await self._engine.store.read(ref)
+        # With forgotten entries: the catalog forgets what it knew of the health of a service.
+        known = self._engine.store.inspector.history
+        first = [decode_event(bytes(entry.body))] if entry.seq == 1 else await known(ref, forgotten=True)
         log = [one for one in first if one.seq <= entry.seq]
         if not log or log[-1].seq != entry.seq:
             return None, None
@@ -116,7 +118,9 @@ class Translations:
 
     async def _read(self, entity_id: str, kind: str) -> Sequence[Event]:
         found = await self._engine.store.inspector.get(entity_id)
-        return await self._engine.store.read(found) if found is not None and found.kind == kind else ()
+        if found is None or found.kind != kind:
+            return ()
+        return await self._engine.store.inspector.history(found, forgotten=True)
 
 
 def _catalog_snapshot(aggregate_id: Aggregate, log: Sequence[Event]) -> Snapshot:
