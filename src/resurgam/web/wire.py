@@ -182,10 +182,10 @@ class Value(Answer, frozen=True):
 
 
 class UpdateSent(Answer, frozen=True):
-    """An update that goes on. Send it again with this id to wait for its result; null if it was sent without one."""
+    """An update that goes on. Send it again with this id to wait for its result."""
 
     entity_id: str
-    update_id: str | None
+    update_id: str
 
 
 class Error(Answer, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from resurgam.core.errors import ResultTimeout, ResurgamError, describe
+from resurgam.runtime.system import new_id
 from resurgam.store.records import Query
 from resurgam.web import wire
 from resurgam.web.access import Role
@@ -88,13 +89,14 @@ async def update(call: Call[wire.OfRun, wire.SendUpdate]) -> Reply:
     """Send an update, and return the result of its handler."""
     found = await _WORKFLOWS.find(call, run=call.query.run)
     handle, name, body = call.engine.handle(found.entity_id, call.query.run), call.path("name"), call.body
-    update_id = body.id
+    # With an id of its own too: a caller whose time is up asks for the result by it.
+    update_id = body.id or new_id(call.engine.clock.now())
     try:
         if body.wait == "completed":
-            result = handle.update(name, *body.args, id=body.id, timeout=body.timeout, type=Any)
+            result = handle.update(name, *body.args, id=update_id, timeout=body.timeout, type=Any)
             return Reply(wire.Value(result=await _answered(f"update {name!r}", result)))
-        sent = handle.update(name, *body.args, wait="accepted", id=body.id, timeout=body.timeout)
-        update_id = (await _answered(f"update {name!r}", sent)).id
+        sent = handle.update(name, *body.args, wait="accepted", id=update_id, timeout=body.timeout)
+        await _answered(f"update {name!r}", sent)
     except ResultTimeout:
         pass  # it goes on
     return Reply(wire.UpdateSent(entity_id=found.entity_id, update_id=update_id), 202)

@@ -100,9 +100,15 @@ async def test_queries_and_updates_reach_the_code(client: httpx2.AsyncClient) ->
     assert again.json() == {"result": 1}
     accepted = await client.post("/workflows/b-1/updates/drop", json={"args": ["milk"], "wait": "accepted"})
     assert (accepted.status_code, accepted.json()["entity_id"]) == (202, "b-1")
+    await add(client, "jam")
     await client.post("/workflows/b-1/pause")
     late = await client.post("/workflows/b-1/updates/drop", json={"id": "n-1", "timeout": 0})
     assert (late.status_code, late.json()) == (202, {"entity_id": "b-1", "update_id": "n-1"})
+    unnamed = await client.post("/workflows/b-1/updates/drop", json={"args": ["jam"], "timeout": 0})
+    assert unnamed.status_code == 202
+    await client.post("/workflows/b-1/resume")
+    followed = await client.post("/workflows/b-1/updates/drop", json={"id": unnamed.json()["update_id"]})
+    assert (followed.status_code, followed.json()) == (200, {"result": 0})
 
 
 async def test_what_a_handler_raises_is_not_an_error_of_the_server(client: httpx2.AsyncClient) -> None:
