@@ -15,7 +15,10 @@ MAX_HEAD: Final = 64 * 1024
 """The most bytes of the URL and the headers of a request, and of what stands between or behind the parts of its body."""
 
 REQUEST_SECONDS: Final = 60.0
-"""Seconds within which a request must have arrived: its head since the connection was made, and its body."""
+"""Seconds within which a request must have arrived: its head since the connection was made, and its body.
+
+A client that takes nothing of its answer for so long is given up as well.
+"""
 
 _REFUSED_SECONDS: Final = 2.0
 """Seconds for which the rest of a refused request is read and dropped."""
@@ -36,9 +39,13 @@ class Connections(ServerState):
                 connection.close_with_next_answer()
 
     def close_slow(self, now: float) -> None:
-        """Close connections whose request has not arrived in time."""
+        """Close connections whose request has not arrived in time, or whose client does not take the answer."""
         for connection in [*self.connections]:
-            if isinstance(connection, LimitedConnection) and connection.is_slow(now):
+            if not isinstance(connection, LimitedConnection):
+                continue
+            if connection.is_stuck(now):
+                connection.transport.abort()  # the end of what is left would be waited for without end
+            elif connection.is_slow(now):
                 connection.transport.close()
 
 
@@ -60,6 +67,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._has_body = False
         self._is_refused = False
         self._since = self.loop.time()
+        self._unsent, self._unsent_since = 0, self._since
         self._unanswered: list[RequestResponseCycle] = []
 
     def data_received(self, data: bytes) -> None:
@@ -142,6 +150,13 @@ class LimitedConnection(HttpToolsProtocol):
         if now - self._since <= REQUEST_SECONDS:
             return False
         return self._in_head or (self.cycle is not None and self.cycle.more_body)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether the client has taken nothing of what is to be sent, at every look for long."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        return now - self._unsent_since > REQUEST_SECONDS
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""

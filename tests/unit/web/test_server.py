@@ -33,6 +33,7 @@ class Served:
             routes=[
                 Route("/slow", self._slow, methods=["POST"]),
                 Route("/fast", self._fast),
+                Route("/large", self._large),
                 Route("/limited", self._limited, methods=["POST"]),
                 Route("/stream", self._stream),
             ]
@@ -50,6 +51,9 @@ class Served:
 
     async def _fast(self, request: Request) -> Response:
         return PlainTextResponse("fast")
+
+    async def _large(self, request: Request) -> Response:
+        return PlainTextResponse(b"x" * 20_000_000)
 
     async def _limited(self, request: Request) -> Response:
         try:
@@ -242,6 +246,21 @@ async def test_a_request_that_does_not_arrive_is_given_up(served):
     assert await silent.rest() == await partial.rest() == b""
     served.answer.set()
     assert (await waiting.head()).startswith("HTTP/1.1 200")
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_given_up(served):
+    dead, live = [await served.connect() for _ in range(2)]
+    for client in (dead, live):
+        client.send("GET /large")
+        assert (await client.head()).startswith("HTTP/1.1 200")
+    now = asyncio.get_running_loop().time()
+    served.http.connections.close_slow(now)
+    assert len(await live.reader.readexactly(20_000_000)) == 20_000_000
+    served.http.connections.close_slow(now + REQUEST_SECONDS + 1)
+    with contextlib.suppress(ConnectionError):  # a reset, if the kernel still has some of the answer
+        assert len(await dead.rest()) < 20_000_000
+    live.send("GET /fast")
+    assert (await live.head()).startswith("HTTP/1.1 200")
 
 
 def test_every_address_of_a_host_has_the_same_port():
