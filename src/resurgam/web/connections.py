@@ -116,8 +116,8 @@ class LimitedConnection(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
             self._refuse_head()
             return
-        self._in_head = False
         super().on_headers_complete()
+        self._in_head = False
         if self.cycle is not None:
             self._unanswered = [one for one in (*self._unanswered, self.cycle) if not one.response_complete]
         if self._state.draining:

@@ -192,8 +192,9 @@ async def test_a_head_that_is_too_long_is_refused(served, head):
         b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"CONNECT somewhere:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
-    ids=["tls", "path", "length", "both", "chunk"],
+    ids=["tls", "path", "length", "both", "chunk", "proxy"],
 )
 async def test_what_is_no_http_is_refused_as_a_problem(served, sent):
     client = await served.connect()
