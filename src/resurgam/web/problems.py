@@ -61,6 +61,9 @@ _STATUS: Final[dict[type[Exception], tuple[int, str]]] = {
 }
 """The status and the code of each error, the most specific class first."""
 
+_ABOUT_VALUES: Final = (errors.SerializationError, errors.DefinitionError, errors.WriteRejected)
+"""Errors about what a caller has passed."""
+
 _TITLES: Final = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -101,11 +104,11 @@ def refused_values(field: str) -> Iterator[None]:
     try:
         yield
     except errors.ResurgamError as error:
+        if not isinstance(error, _ABOUT_VALUES):
+            raise  # routes may have their own answer to it
         refusal = problem_of(error)
-        if refusal is None:
-            raise
-        if refusal.code in ("bad_value", "bad_definition"):
-            refusal.field = field
+        assert refusal is not None
+        refusal.field = field
         raise refusal from error
     except (TypeError, ValueError) as error:
         raise Problem(400, "bad_value", str(error), field=field) from error
