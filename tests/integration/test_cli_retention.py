@@ -118,7 +118,10 @@ def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
     (tmp_path / "shop_to_retain.py").write_text("")
     told = []
 
-    async def serve(store, queues, max_activities, retain, *, as_json):
+    async def serve(opened, store, queues, *, as_json):
+        """Serve nothing."""
+
+    def engine(store, *, retain, **options):
         told.append(retain)
 
     class WorkerProcesses:
@@ -130,6 +133,7 @@ def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker, "_serve", serve)
+    monkeypatch.setattr(worker, "Engine", engine)
     monkeypatch.setattr(worker, "WorkerProcesses", WorkerProcesses)
     ok("worker", "shop_to_retain.py", "--retain", "30d")
     ok("worker", "shop_to_retain.py", "--retain", "1.5h", "--processes", "2")

@@ -42,7 +42,8 @@ class Shop:
 
     async def changes(self):
         catalog = await self.engine.store.inspector.get(CATALOG)
-        return [entry.status for entry in await self.engine.store.read(catalog) if isinstance(entry, StepHealthChanged)]
+        log = await self.engine.store.inspector.history(catalog, forgotten=True)
+        return [entry.status for entry in log if isinstance(entry, StepHealthChanged)]
 
 
 @pytest.mark.parametrize(
