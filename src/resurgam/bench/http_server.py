@@ -7,6 +7,7 @@ from typing import Final
 
 from resurgam.bench.programs import registry
 from resurgam.engine import Engine
+from resurgam.worker.garbage import collect_rarely
 
 EMPTY: Final = "/empty"
 """A route that reads what is sent to it and answers as a start does."""
@@ -32,6 +33,7 @@ async def serve_api(url: str) -> None:
         served.router.routes.insert(0, Route(EMPTY, empty, methods=["POST"]))
         [listening] = bind("127.0.0.1", 0)
         await HttpServer(served, [listening]).start()
+        collect_rarely()  # as `resurgam serve` does
         _report(listening)
         await asyncio.Event().wait()  # until it is killed
 

@@ -19,6 +19,7 @@ from resurgam.cli.process import (
     web_needed,
 )
 from resurgam.store.open import shown_url
+from resurgam.worker.garbage import collect_rarely
 
 if TYPE_CHECKING:
     from resurgam import Outbound
@@ -112,6 +113,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
 
 
 def _report(address: "Address", store: str, *, as_json: bool) -> None:
+    collect_rarely()  # now that everything is imported and open
     shown = shown_url(store)
     keys = " with API keys" if address.needs_keys else ""
     public = f", for step services at {address.public_url}" if address.public_url != address.url else ""

@@ -26,6 +26,7 @@ from resurgam.cli.process import (
     report_ready,
 )
 from resurgam.store.open import shown_url
+from resurgam.worker.garbage import collect_rarely
 
 _RESTART_DELAY = 1.0
 """Seconds until a process that has ended is replaced."""
@@ -104,6 +105,7 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
 async def _serve(opened: Engine, store: str, queues: tuple[str, ...], *, as_json: bool) -> None:
     _stop_with_parent()
     async with opened as engine:
+        collect_rarely()
         shown = shown_url(store)
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {shown}; stop with Ctrl-C"
         # One iteration later, when `run` handles signals: a reader of this line may send one at once.
