@@ -254,7 +254,7 @@ class ActivityRunner:
 
 def _log_text(level: int, task: ActivityTask, error: BaseException, when: str) -> None:
     """Log what became of a call of a service: no code has raised it, so that it has no traceback."""
-    logger.log(level, "%s (%s) of flow %s; %s", error, task.request.entity_id, task.entity_id, when)
+    logger.log(level, "flow %s, work item %s: %s; %s", task.entity_id, task.request.entity_id, error, when)
 
 
 async def _call(process: Process, call: Call, attempt: RunningAttempt) -> Ended:
