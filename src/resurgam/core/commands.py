@@ -99,6 +99,7 @@ _KINDS: Final = (
     CommandKind(event=events.StateSet, type="State", verb="set", label="state"),
     CommandKind(event=events.StateCleared, type="State", verb="clear", label="state"),
     CommandKind(event=events.StateRead, type="Read", verb="get", label="state"),
+    CommandKind(event=events.TagsSet, type="Tags", verb="tag", label="tags"),
     CommandKind(
         event=events.ListenStarted,
         type="Listen",

@@ -5,11 +5,14 @@ be changed, or before which a line is to be added; at the end of a scope it is t
 """
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from resurgam.core.location import Location
+
+_OF_FUNCTIONS: Final = frozenset({"activity", "branch", "map", "run", "workflow"})
+"""The verbs that take a function, whose name the history has."""
 
 
 class Insert(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +26,15 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
     def __str__(self) -> str:
-        written = f"ctx.v({self.version}).{self.verb}({self.name or ''}{', ' if self.name else ''}...)"
-        return f"write {written}{_at(self.source)}"
+        return f"write ctx.v({self.version}).{self.verb}({self._arguments()}){_at(self.source)}"
+
+    def _arguments(self) -> str:
+        """Return the arguments as far as the call tells them; a function is given by its name, anything else as text."""
+        if not self.name:
+            return "..."
+        if self.verb == "signal":  # the id of the target comes first
+            return f"..., {self.name!r}"
+        return f"{self.name if self.verb in _OF_FUNCTIONS and self.name.isidentifier() else repr(self.name)}, ..."
 
 
 class Remove(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,8 @@ from resurgam.core.entry import Command as Command
 from resurgam.core.entry import Event as Event
 from resurgam.core.entry import Failure as Failure
 from resurgam.core.entry import encode_event as encode_event
+from resurgam.core.lifecycle import Archived as Archived
+from resurgam.core.lifecycle import Archiving as Archiving
 from resurgam.core.lifecycle import CancelRequested as CancelRequested
 from resurgam.core.lifecycle import Carried as Carried
 from resurgam.core.lifecycle import EarlierChild as EarlierChild
@@ -35,6 +37,8 @@ from resurgam.core.lifecycle import Started as Started
 from resurgam.core.lifecycle import UpdateAccepted as UpdateAccepted
 from resurgam.core.lifecycle import UpdateCompleted as UpdateCompleted
 from resurgam.core.lifecycle import UpdateRejected as UpdateRejected
+from resurgam.core.lifecycle import WorkflowArchived as WorkflowArchived
+from resurgam.core.lifecycle import WorkflowArchiving as WorkflowArchiving
 from resurgam.core.lifecycle import WorkflowBegun as WorkflowBegun
 from resurgam.core.lifecycle import WorkflowCancelled as WorkflowCancelled
 from resurgam.core.lifecycle import WorkflowCompleted as WorkflowCompleted
@@ -52,7 +56,7 @@ from resurgam.core.retry import RetryRule
 
 
 class ActivityScheduled(Command, frozen=True, kw_only=True, tag="activity_scheduled"):
-    """Run an activity. It is cancelled if no worker has started it by *start_by*."""
+    """Run an activity. It fails if no worker has started it by *start_by*."""
 
     name: str
     queue: str
@@ -136,6 +140,12 @@ class StateCleared(Command, frozen=True, kw_only=True, tag="state_cleared"):
     name: str
 
 
+class TagsSet(Command, frozen=True, kw_only=True, tag="tags_set"):
+    """Change tags of this run; None removes one."""
+
+    tags: dict[str, str | None]
+
+
 class StateRead(Command, frozen=True, kw_only=True, tag="state_read"):
     """A branch that runs beside a forgetting loop read the state; the entry that set it may be forgotten later."""
 
@@ -205,7 +215,7 @@ class Checkpoint(Answer, frozen=True, kw_only=True):
 
     *iteration* is the last completed iteration, *variables* the workflow's durable state, *forgotten* the number of
     entries of this execution forgotten so far, *signals* the ids of the latest signals and updates among them,
-    *handlers* the number of handlers started so far.
+    *handlers* the number of handlers started so far, *tags* those of the run, if its code has changed any.
     """
 
     iteration: int
@@ -213,6 +223,7 @@ class Checkpoint(Answer, frozen=True, kw_only=True):
     forgotten: int = 0
     signals: tuple[str, ...] = ()
     handlers: int = 0
+    tags: dict[str, str] | None = None
 
 
 class LoopCheckpointed(Checkpoint, frozen=True, kw_only=True, tag="loop_checkpointed"):
@@ -420,6 +431,8 @@ AnyEvent: TypeAlias = (
     | WorkflowResumed
     | WorkflowDiverged
     | WorkflowDeactivated
+    | WorkflowArchiving
+    | WorkflowArchived
     | SignalReceived
     | SignalHandled
     | UpdateAccepted
@@ -441,6 +454,7 @@ AnyEvent: TypeAlias = (
     | StateSet
     | StateCleared
     | StateRead
+    | TagsSet
     | ListenStarted
     | SignalsConsumed
     | ListenTimedOut
@@ -481,6 +495,8 @@ AnyEvent: TypeAlias = (
     | flow_event.FlowCancelled
     | flow_event.FlowDigestUpdated
     | flow_event.FlowDeactivated
+    | flow_event.FlowArchiving
+    | flow_event.FlowArchived
     | flow_event.StepStarted
     | flow_event.StepCompleted
     | flow_event.StepFailed
@@ -503,6 +519,8 @@ AnyEvent: TypeAlias = (
     | flow_event.StepUpdated
     | flow_event.StepUnregistered
     | flow_event.StepHealthChanged
+    | flow_event.EntityDeletionRequested
+    | flow_event.EntityDeleted
 )
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core.entry import NULL, Event, Failure
-from resurgam.core.lifecycle import Started
+from resurgam.core.lifecycle import Archived, Archiving, Started
 
 HealthStatus: TypeAlias = Literal["healthy", "unhealthy", "unknown"]
 
@@ -84,6 +84,14 @@ class FlowDigestUpdated(Event, frozen=True, kw_only=True, tag="flow_digest_updat
 
 class FlowDeactivated(Event, frozen=True, kw_only=True, tag="flow_deactivated"):
     """The flow has ended, and no work of it is outstanding: its log is complete."""
+
+
+class FlowArchiving(Archiving, frozen=True, kw_only=True, tag="flow_archiving"):
+    """A complete flow was selected for an archive."""
+
+
+class FlowArchived(Archived, frozen=True, kw_only=True, tag="flow_archived"):
+    """A flow is in an archive."""
 
 
 class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
@@ -260,3 +268,23 @@ class StepHealthChanged(Registration, frozen=True, kw_only=True, tag="step_healt
     step_id: str
     status: HealthStatus
     error: str = ""
+
+
+class EntityDeletionRequested(Registration, frozen=True, kw_only=True, tag="entity_deletion_requested"):
+    """A person or a program asked to delete everything about an entity; *tree*: and its descendants.
+
+    *by* is the user and the host. An entry without an `EntityDeleted` after it belongs to a deletion that was interrupted.
+    """
+
+    entity_id: str
+    reason: str = ""
+    by: str = ""
+    tree: bool = False
+
+
+class EntityDeleted(Registration, frozen=True, kw_only=True, tag="entity_deleted"):
+    """The executions of an entity are deleted, as many as *executions*; *archived* of them were in an archive."""
+
+    entity_id: str
+    executions: int
+    archived: int = 0

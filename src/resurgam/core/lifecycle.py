@@ -170,6 +170,26 @@ class WorkflowDeactivated(Event, frozen=True, kw_only=True, tag="workflow_deacti
     """The outcome is decided and no activity is outstanding: the history is complete."""
 
 
+class Archiving(Event, frozen=True, kw_only=True):
+    """A complete execution was selected for an archive. *archiver* is the process that writes it there."""
+
+    archiver: str = ""
+
+
+class Archived(Event, frozen=True, kw_only=True):
+    """The last line of an execution in an archive, never in a store. *digest* is that of all lines before it."""
+
+    digest: str
+
+
+class WorkflowArchiving(Archiving, frozen=True, kw_only=True, tag="workflow_archiving"):
+    """A complete workflow execution was selected for an archive."""
+
+
+class WorkflowArchived(Archived, frozen=True, kw_only=True, tag="workflow_archived"):
+    """A workflow execution is in an archive."""
+
+
 class SignalReceived(Event, frozen=True, kw_only=True, tag="signal_received"):
     """A signal arrived; it stays in the mailbox until a listener or a handler takes it."""
 

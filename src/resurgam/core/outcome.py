@@ -155,8 +155,9 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     *forgotten* are entries of the log, older ones or of this commit, that are not read when the instance is loaded;
     *dropped* are spans of locations whose forgotten entries are deleted, for tools too.
 
-    *signal_schemas* are the schemas of the signals that the code accepts, by name, checked by senders; None if
-    unchanged. *failure* is the type name of the error that failed the run, for lists; it goes with status ``failed``.
+    *signal_schemas* are the schemas of the signals that the code accepts, by name, checked by senders, and *tags* all tags
+    of the instance; None if unchanged. *failure* is the type name of the error that failed the run, for lists; it goes
+    with status ``failed``.
     """
 
     events: tuple[Event, ...] = ()
@@ -177,4 +178,5 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     deactivated: bool = False
     wake_at: int | None = None
     signal_schemas: dict[str, msgspec.Raw] | None = None
+    tags: dict[str, str] | None = None
     failure: str | None = None

@@ -12,6 +12,7 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.state import FLOW_ENDS, InstanceState, Status
 
 _ANSWERS: Final = (fe.WorkSucceeded, fe.WorkFailed, fe.WorkCancelled, fe.CompSucceeded, fe.CompFailed)
+_AFTER_THE_END: Final = (events.Archiving, events.Archived)
 
 
 class FlowOutline:
@@ -25,11 +26,19 @@ class FlowOutline:
         self.open: set[int] = set()
         """The numbers of the work items and compensations without an answer."""
 
+    def skip_to(self, seq: int) -> int:
+        """Leave out entries that are forgotten, so that *seq* is the next; return how many these are."""
+        missing = max(0, seq - self.last_seq - 1)
+        self.last_seq += missing
+        return missing
+
     def apply(self, entry: events.Event) -> None:
         """Apply one event."""
         if entry.seq != self.last_seq + 1:
             raise CorruptHistory(f"entry {entry.seq} follows entry {self.last_seq}: an entry is missing or duplicated")
-        if isinstance(entry, events.Started) != (self.started is None) or self.deactivated:
+        if isinstance(entry, events.Started) != (self.started is None) or self.deactivated != isinstance(
+            entry, _AFTER_THE_END
+        ):
             raise CorruptHistory(f"entry {entry.seq} is {entry.type}, which cannot occur in status {self.status}")
         self.last_seq = entry.seq
         match entry:

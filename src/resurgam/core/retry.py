@@ -37,8 +37,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often a failed attempt is retried, and after which delay.
 
     *max_attempts* counts all attempts; ``None`` means no limit. The delay before attempt *k + 1* is
-    ``initial_interval * backoff ** (k - 1)``, if *linear* ``initial_interval * k``, at most *max_interval*, varied by
-    *jitter* (a fraction, both ways).
+    ``initial_interval * backoff ** (k - 1)``, if *linear* ``initial_interval * k``, varied by *jitter* (a fraction, both
+    ways). It is never longer than *max_interval*, so *initial_interval* must not be longer either.
     *non_retryable* lists errors that are not retried, as types or by name. With ``redeliver=False`` an attempt counts
     even if its worker dies or loses its lease; by default such an attempt does not count.
     """
@@ -62,6 +62,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             limits = {"initial_interval": 0, "max_interval": 0, "backoff": 1}
             name = next(name for name, least in limits.items() if not getattr(self, name) >= least)
             raise ValueError(f"{name} must be at least {limits[name]}, got {getattr(self, name)}")
+        if self.initial_interval > self.max_interval:
+            raise ValueError(_too_long(self.initial_interval, self.max_interval))
         listed = self.non_retryable if isinstance(self.non_retryable, list | tuple | set | frozenset) else [None]
         if not all(isinstance(one, str | type) for one in listed):
             raise TypeError(f"non_retryable must be a list of types or names, got {self.non_retryable!r}")
@@ -86,6 +88,17 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def _too_long(initial: float, longest: float) -> str:
+    """Return the error of an initial interval that is longer than the maximum; name the one that was left out."""
+    usual = RetryPolicy()
+    remedy = ""
+    if longest == usual.max_interval:
+        remedy = "; give max_interval too"
+    elif initial == usual.initial_interval:
+        remedy = "; give initial_interval too"
+    return f"initial_interval must not be longer than max_interval, got {initial} and {longest}{remedy}"
+
+
 class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """The stored form of a `RetryPolicy`, with errors given by name."""
 
@@ -99,13 +112,18 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     linear: bool = False
 
     def policy(self) -> RetryPolicy:
-        """Return the stored policy."""
-        return RetryPolicy(**msgspec.structs.asdict(self))
+        """Return the stored policy, with the same delays.
+
+        A stored *initial_interval* may be longer than *max_interval*, which a new policy must not have.
+        """
+        fields = msgspec.structs.asdict(self)
+        fields["initial_interval"] = min(self.initial_interval, self.max_interval)
+        return RetryPolicy(**fields)
 
     def delay_after(self, attempt: int, chance: float) -> int | None:
         """Return the milliseconds to wait after failed attempt number *attempt*, or None if it was the last.
 
-        *chance* is a random number in [0, 1), drawn by the caller.
+        *chance* is a random number in [0, 1), drawn by the caller. Jitter does not exceed *max_interval*.
         """
         if self.max_attempts is not None and attempt >= self.max_attempts:
             return None
@@ -114,7 +132,8 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
             base = min(self.max_interval, self.initial_interval * growth)
         except OverflowError:  # 2.0 ** 1100 exceeds float; the cap was reached long before
             base = self.max_interval if self.initial_interval else 0.0
-        return round(min(base * 1000 * (1 + self.jitter * (2 * chance - 1)), _LONGEST_DELAY))
+        varied = base * 1000 * (1 + self.jitter * (2 * chance - 1))
+        return round(min(varied, self.max_interval * 1000, _LONGEST_DELAY))
 
     def excludes(self, type_names: Sequence[str]) -> bool:
         """Whether an error with these names (its type and its base types) is not retried."""

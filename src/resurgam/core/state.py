@@ -88,6 +88,9 @@ TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] 
 }
 """Status before, event, status after. A pair that is not listed makes the history corrupt."""
 
+ARCHIVAL: Final[tuple[type[events.Event], ...]] = (events.WorkflowArchiving, events.WorkflowArchived)
+"""The only events that follow `WorkflowDeactivated`; they change nothing."""
+
 
 class InstanceState:
     """The state of an instance after the events applied so far."""
@@ -102,6 +105,7 @@ class InstanceState:
         # Commands whose answers come from outside, by the address that such an answer carries.
         self.addresses: dict[str, int] = {}
         self.variables: dict[str, Raw] = {}
+        self.tags: dict[str, str] = {}
         self.mailbox: dict[int, events.SignalReceived] = {}
         self.ended: events.Event | None = None
         self.diverged: events.WorkflowDiverged | None = None
@@ -126,8 +130,7 @@ class InstanceState:
         missing = 0
         for entry in log:
             if entry.seq > self.last_seq + 1:
-                missing += entry.seq - self.last_seq - 1
-                self.last_seq = entry.seq - 1
+                missing += self.skip_to(entry.seq)
             self.apply(entry)
         if self.forgotten and missing < self.forgotten:
             raise CorruptHistory(
@@ -139,13 +142,22 @@ class InstanceState:
                 f"the history has a gap: {missing} entries are missing, but only {self.forgotten} are forgotten"
             )
 
+    def skip_to(self, seq: int) -> int:
+        """Leave out entries that are forgotten, so that *seq* is the next; return how many these are.
+
+        The caller compares their number with `forgotten` in the end: only then the last checkpoint is known.
+        """
+        missing = max(0, seq - self.last_seq - 1)
+        self.last_seq += missing
+        return missing
+
     def apply(self, entry: events.Event) -> None:
         """Apply one event; every event appended to a history passes through here."""
         seq, status = entry.seq, self.status
         if seq != self.last_seq + 1:
             raise CorruptHistory(f"entry {seq} follows entry {self.last_seq}: an entry is missing or duplicated")
-        found = _STEPS[status].get(type(entry))
-        if found is None or self.deactivated:
+        found = (_AFTERWARDS if self.deactivated else _STEPS)[status].get(type(entry))
+        if found is None:
             raise CorruptHistory(f"entry {seq} is {entry.type}, which cannot occur in status {status}")
         following, effect = found
         if effect is not None:
@@ -198,6 +210,21 @@ def closing_entry(log: Sequence[events.Event]) -> events.Event | None:
     return None
 
 
+def tags_after(log: Iterable[events.Event]) -> dict[str, str]:
+    """Return the tags of a run at the end of a log."""
+    tags: dict[str, str] = {}
+    for entry in log:
+        if isinstance(entry, events.TagsSet):
+            tags = _changed(tags, entry)
+        elif isinstance(entry, events.Started | events.Checkpoint) and entry.tags is not None:
+            tags = entry.tags
+    return tags
+
+
+def _changed(tags: dict[str, str], entry: events.TagsSet) -> dict[str, str]:
+    return {name: value for name, value in (tags | entry.tags).items() if value is not None}
+
+
 def is_delayed(started: events.Started) -> bool:
     """Whether the code of an execution starts later than its creation."""
     return started.deferred or started.begins_at is not None
@@ -225,6 +252,7 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[InstanceState, E_], None]],
 def _start(state: InstanceState, entry: events.Started) -> None:
     state.started = entry
     state.begun = not is_delayed(entry)
+    state.tags = entry.tags
 
 
 @_effect(events.WorkflowBegun)
@@ -349,6 +377,13 @@ def _checkpoint(state: InstanceState, entry: events.LoopCheckpointed) -> None:
 def _restore(state: InstanceState, checkpoint: events.Checkpoint) -> None:
     state.forgotten, state.variables = checkpoint.forgotten, dict(checkpoint.variables)
     state.handlers = max(state.handlers, checkpoint.handlers)
+    if checkpoint.tags is not None:
+        state.tags = checkpoint.tags
+
+
+@_effect(events.TagsSet)
+def _tag(state: InstanceState, entry: events.TagsSet) -> None:
+    state.tags = _changed(state.tags, entry)
 
 
 @_effect(events.StateSet)
@@ -386,3 +421,7 @@ _STEPS: Final[dict[Status | None, dict[type[events.Event], tuple[Status, _Effect
     for status, table in TRANSITIONS.items()
 }
 """`TRANSITIONS` and `_EFFECTS` in one table: every entry of every log looks once."""
+_AFTERWARDS: Final[dict[Status | None, dict[type[events.Event], tuple[Status, _Effect | None]]]] = {
+    status: dict.fromkeys(ARCHIVAL, (status, None)) for status in _TERMINAL
+}
+"""The same for a log that is complete."""

@@ -16,6 +16,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.event import NULL
 from resurgam.core.location import Location
+from resurgam.core.state import tags_after
 
 _MARKED: Final = (
     *(events.ActivityCompleted, events.ChildCompleted, events.FlowAnswered),
@@ -53,6 +54,7 @@ def next_attempt(
         since=None if manual else started.since or begun,
         begins_at=begins_at,
         deferred=False,
+        tags=tags_after(log),
         carried=carried(log, compensated),
         children=tuple(_children(log)),
     )
@@ -66,7 +68,7 @@ def without_children(started: events.WorkflowStarted, run_ids: Collection[str]) 
     return msgspec.structs.replace(started, children=children)
 
 
-def next_generation(
+def next_generation(  # noqa: PLR0913 -- what differs from the generation before
     started: events.WorkflowStarted,
     *,
     run_id: str,
@@ -74,6 +76,7 @@ def next_generation(
     at: int,
     python: str,
     input: Raw,
+    tags: dict[str, str],
     signals: tuple[str, ...] = (),
 ) -> events.WorkflowStarted:
     """Return the first entry of the next generation of a workflow; *signals* are the ids received so far."""
@@ -86,6 +89,7 @@ def next_generation(
         attempt=1,
         python=python,
         input=input,
+        tags=tags,
         previous=started.execution_id,
         since=None,
         begins_at=None,

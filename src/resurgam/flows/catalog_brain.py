@@ -26,6 +26,9 @@ _PAUSES: Final = (lifecycle.WorkflowPaused, lifecycle.WorkflowResumed)
 _HEALTH: Final = Location((1,))
 """Where outdated entries about health are kept. A service that comes and goes would otherwise make every look at the
 catalog longer."""
+_DELETIONS: Final = Location((2,))
+"""Where entries about deleted entities are kept, for the same reason. They are never dropped."""
+_AUDIT: Final = (fe.EntityDeletionRequested, fe.EntityDeleted)
 
 
 class LiveCatalog:
@@ -41,6 +44,7 @@ class LiveCatalog:
         self.brought: Sequence[Entry] = ()
         self.closed = self.paused = False
         self._health = {entry.step_id: entry.seq for entry in log if isinstance(entry, fe.StepHealthChanged)}
+        self._audit = [entry.seq for entry in log if isinstance(entry, _AUDIT)]
         self._ended = any(isinstance(entry, lifecycle.WorkflowTerminated) for entry in log)
         for entry in log:
             if isinstance(entry, _PAUSES):
@@ -89,7 +93,7 @@ class LiveCatalog:
             recorded.append(self._stamp(lifecycle.WorkflowDeactivated(), clock))
         return Outcome(
             events=tuple(recorded),
-            forgotten=tuple(self._outdated(recorded)),
+            forgotten=(*self._outdated(recorded), *self._audited(recorded)),
             consumed=tuple(entry.id for entry in inbox if entry.id is not None),
             status=Status.TERMINATED if self._ended else Status.RUNNING,
             publications=(Publication(CATALOG_TOPIC, NULL),) if inbox else (),
@@ -117,6 +121,14 @@ class LiveCatalog:
                 if before is not None:
                     yield Forgotten(before, _HEALTH)
                 self._health[entry.step_id] = entry.seq
+
+    def _audited(self, recorded: Sequence[Event]) -> Iterator[Forgotten]:
+        """Yield the entries about deletions, apart from the last entry of the log: its ``seq`` is read from there."""
+        self._audit += [entry.seq for entry in recorded if isinstance(entry, _AUDIT)]
+        for seq in self._audit:
+            if seq != self.last_seq:
+                yield Forgotten(seq, _DELETIONS)
+        self._audit = [seq for seq in self._audit if seq == self.last_seq]
 
     def _stamp(self, event: Event, clock: int) -> Event:
         self.last_seq += 1

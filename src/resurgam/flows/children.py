@@ -108,6 +108,7 @@ class ChildSteps:
             "execution_id": derived_id(at, own.execution_id, place, "execution"),
             "run_id": run_id,
             "tree_id": own.tree_id,
+            "tags": own.tags,
             "parent": events.Parent(
                 entity_id=own.entity_id,
                 run_id=own.run_id,

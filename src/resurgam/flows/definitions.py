@@ -193,7 +193,7 @@ def _retries(policy: RetryPolicy | None) -> m.WorkConfig:
         max_retries=-1 if policy.max_attempts is None else policy.max_attempts - 1,
         once=policy.max_attempts == 1,
         init_backoff=max(1, milliseconds(policy.initial_interval)),
-        max_backoff=max(1, milliseconds(policy.initial_interval), milliseconds(policy.max_interval)),
+        max_backoff=max(1, milliseconds(policy.max_interval)),
         backoff_type="linear" if policy.linear else "fixed" if policy.backoff == 1 else "exponential",
     )
 

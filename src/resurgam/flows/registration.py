@@ -29,6 +29,8 @@ def decide(catalog: Catalog, request: Event) -> Catalog | None:
             return catalog.remove(request.step_id)
         case fe.StepHealthChanged():
             return change_health(catalog, request.step_id, health_in(request))
+        case fe.EntityDeletionRequested() | fe.EntityDeleted():
+            return catalog  # recorded for people; no step changes
         case _:
             return None
 

@@ -84,7 +84,7 @@ _SETTLED: Final = (
 )
 """A work item, or a compensation, that reaches one of these brings no more results."""
 
-_STEP_TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[StepStatus, ...], StepStatus]]] = {
+STEP_TRANSITIONS: Final[Mapping[type[Event], tuple[tuple[StepStatus, ...], StepStatus]]] = {
     fe.StepStarted: ((StepStatus.PENDING,), StepStatus.ACTIVE),
     fe.StepSkipped: ((StepStatus.PENDING,), StepStatus.SKIPPED),
     fe.StepCompleted: ((StepStatus.ACTIVE,), StepStatus.COMPLETED),
@@ -97,6 +97,10 @@ LOST: Final = Failure(
     message="the worker that ran this attempt stopped, died or lost its lease",
 )
 """Recorded for an attempt that a later one shows to be lost."""
+
+
+_ARCHIVAL: Final = (fe.FlowArchiving, fe.FlowArchived)
+"""What may follow in a log that is complete, and nothing else."""
 
 
 class FlowInput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,7 +235,7 @@ class FlowState:
         if entry.seq != self.last_seq + 1:
             raise CorruptHistory(f"entry {entry.seq} follows entry {self.last_seq}: an entry is missing or duplicated")
         effect = _EFFECTS.get(type(entry))
-        if effect is None or self.deactivated:
+        if effect is None or (self.deactivated and not isinstance(entry, _ARCHIVAL)):
             raise CorruptHistory(
                 f"entry {entry.seq} is {entry.type}, which cannot occur in a flow that is {self.status}"
             )
@@ -321,9 +325,15 @@ def _deactivate(state: FlowState, entry: fe.FlowDeactivated) -> None:
     state.deactivated = True
 
 
+@_effect(*_ARCHIVAL)
+def _archive(state: FlowState, entry: Event) -> None:
+    if not state.deactivated:
+        raise CorruptHistory(f"entry {entry.seq} is {entry.type}, but the log before it is not complete")
+
+
 def _move(state: FlowState, entry: Event, step_id: str) -> StepState:
     step = state.steps.get(step_id)
-    before, after = _STEP_TRANSITIONS[type(entry)]
+    before, after = STEP_TRANSITIONS[type(entry)]
     if step is None or step.status not in before:
         found = "not in the plan" if step is None else step.status
         raise CorruptHistory(f"entry {entry.seq} is {entry.type} of step {step_id!r}, which is {found}")

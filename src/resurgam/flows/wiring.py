@@ -138,10 +138,11 @@ def retry_rule(work: m.WorkConfig) -> RetryRule | None:
         return None
     usual = RetryRule()
     attempts = usual.max_attempts if work.max_retries == 0 else None if work.max_retries < 0 else work.max_retries + 1
+    initial = work.init_backoff / 1000 if work.init_backoff else usual.initial_interval
     return RetryRule(
         max_attempts=attempts,
-        initial_interval=work.init_backoff / 1000 if work.init_backoff else usual.initial_interval,
-        max_interval=work.max_backoff / 1000 if work.max_backoff else usual.max_interval,
+        initial_interval=initial,
+        max_interval=work.max_backoff / 1000 if work.max_backoff else max(usual.max_interval, initial),
         backoff=1.0 if work.backoff_type == "fixed" else usual.backoff,
         linear=work.backoff_type == "linear",
     )

@@ -84,6 +84,10 @@ class _Definitions(Generic[D]):
     def __contains__(self, name: object) -> bool:
         return name in self._known
 
+    def has(self, name: str) -> bool:
+        """Whether `find` returns a definition of this name, one of the engine's own included."""
+        return name in self._known or name in self._built_in or name in self._provided
+
     def __iter__(self) -> Iterator[D]:
         return iter(self._known.values())
 

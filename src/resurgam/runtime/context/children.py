@@ -239,7 +239,7 @@ def execution_id_of(parent: events.WorkflowStarted, call: events.ChildCommand) -
 
 def _request(recorder: Recorder, call: events.ChildCommand, written: Raw, matching: str | None) -> ChildRequest:
     own = recorder.started
-    started = first_entry(own, call, written, matching)
+    started = first_entry(own, call, written, matching, tags=recorder.log.state.tags)
     kind = started.kind
     in_use = errors.AlreadyExists(
         f"{kind} id {call.entity_id!r} is in use by an open execution; give the child another id, or omit it"
@@ -258,9 +258,14 @@ def _request(recorder: Recorder, call: events.ChildCommand, written: Raw, matchi
 
 
 def first_entry(
-    own: events.WorkflowStarted, call: events.ChildCommand, written: Raw, matching: str | None = None
+    own: events.WorkflowStarted,
+    call: events.ChildCommand,
+    written: Raw,
+    matching: str | None = None,
+    *,
+    tags: dict[str, str],
 ) -> events.Started:
-    """Return the first entry of the child that a call starts."""
+    """Return the first entry of the child that a call starts; *tags* are those that its parent has by then."""
     about: dict[str, Any] = {
         "seq": 1,
         "at": call.at,
@@ -272,6 +277,7 @@ def first_entry(
         "tree_id": call.run_id if call.detach else own.tree_id,
         "input": written,
         "deferred": call.deferred,
+        "tags": tags,
         "parent": events.Parent(
             entity_id=own.entity_id,
             run_id=own.run_id,

@@ -26,6 +26,7 @@ from resurgam.runtime.context.messaging import Promise
 from resurgam.runtime.context.race import run_race
 from resurgam.runtime.context.removed import Removed
 from resurgam.runtime.context.saga import Saga
+from resurgam.runtime.context.tags import set_tags
 from resurgam.runtime.definitions.definition import Activity, WorkflowRef, refuse_options, workflow_of
 from resurgam.runtime.definitions.info import WorkflowInfo
 from resurgam.runtime.definitions.signature import result_codec
@@ -52,7 +53,8 @@ class Context:
     """The durable calls of workflow code.
 
     Durable calls are plain functions that return a future: they get their location in the history when they are called,
-    not when they are awaited. `set`, `get`, `clear`, `now`, `random`, `uuid4`, `logger` and `info` return plain values.
+    not when they are awaited. `set`, `get`, `clear`, `tag`, `now`, `random`, `uuid4`, `logger` and `info` return plain
+    values.
     """
 
     _step: int | None = None
@@ -132,6 +134,14 @@ class Context:
             assert isinstance(read, events.StateRead)
             written = read.value if read.found else None
         return default if written is None else recorder.payloads.read(ANY, written, f"state {key!r}")
+
+    def tag(self, /, **tags: str | None) -> None:
+        """Change tags of this run, by which `Engine.list` finds it; None removes one.
+
+        Other tags stay. Children that are started from now on inherit the tags, and so do the next attempt and the next
+        generation of this workflow.
+        """
+        set_tags(self._recorder, tags, self._step)
 
     def branch(
         self,

@@ -52,6 +52,10 @@ class Removed:
         """Note a removed ``ctx.get`` beside a forgetting loop; other reads are not recorded."""
         return self._remove(events.StateRead, _check_name("get", key))
 
+    def tag(self) -> "asyncio.Future[None]":
+        """Note a removed ``ctx.tag``."""
+        return self._remove(events.TagsSet, None)
+
     def branch(self, name: str | None = None) -> "asyncio.Future[None]":
         """Note a removed branch or task, with everything it did."""
         return self._remove(events.BranchStarted, name if name is None else _check_name("branch", name))

@@ -65,6 +65,9 @@ class Checkpoints:
             forgotten=log.state.forgotten + len(gone),
             signals=tuple(self._received.after(gone)),
             handlers=log.state.handlers,
+            tags=None
+            if log.state.tags is recorder.started.tags
+            else log.state.tags,  # the same object until it is changed
             **fields,
         )
         seqs = [one.seq for one in gone]

@@ -230,6 +230,7 @@ def _continued(
         at=at,
         python=python(),
         input=reason.written,
+        tags=driver.recorder.log.state.tags,
         signals=received.to_remember(inbox),
     )
     moves = (*_MOVED, "signal_received") if carries else _MOVED

@@ -13,11 +13,16 @@ Traps of asyncio handled here, each with a test:
 - asynchronous generators that are abandoned are kept until the run ends: otherwise the garbage collector would decide
   when their clean-up runs;
 - `asyncio.all_tasks` returns a set in the order of addresses: refused;
+- agent frameworks give synchronous callbacks to an executor, and chunks of a stream to `call_soon_threadsafe`: a callback
+  is workflow code and runs at once; a call from the loop's own thread is `call_soon`;
+- `asyncio.eager_task_factory` creates tasks past the loop, from 3.12 on: here it is `create_task`, so that they have scopes
+  and a history does not depend on the Python that wrote it;
 - running a tick inside a task of the worker's loop breaks `asyncio.current_task` from 3.14 on: the caller of `run` uses
   a plain callback (`outside_task`).
 """
 
 import asyncio
+import functools
 import sys
 from asyncio import events as asyncio_events
 from asyncio import futures
@@ -30,6 +35,7 @@ from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.loop.calls import DurableCalls
+from resurgam.runtime.loop.forbidden import RUN_INLINE
 from resurgam.runtime.loop.futures import BareFuture, Durable, WorkflowTask
 from resurgam.runtime.loop.guard import ticking
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
@@ -289,6 +295,26 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Run *callback* when a durable timer has fired."""
         return self.call_later(when - self.time(), callback, *args, context=context)
 
+    def call_soon_threadsafe(  # type: ignore[override]  # refused whatever its arguments
+        self, *call: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback in this tick if an agent framework calls from the loop's own thread; refuse any other call."""
+        if _get_running_loop() is not self or not _runs_inline(sys._getframe(1)):
+            raise _refusal("call_soon_threadsafe")
+        return self.call_soon(*call, context=context)
+
+    def run_in_executor(self, *call: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # as above
+        """Run a synchronous callback of an agent framework at once, in this thread; refuse any other call."""
+        if not _runs_inline(sys._getframe(1)):
+            raise _refusal("run_in_executor")
+        _, function, *arguments = call
+        future = self.create_future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 -- raised where the future is awaited
+            future.set_exception(error)
+        return future
+
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future without a location."""
         return BareFuture(self)
@@ -390,16 +416,33 @@ def _ignore(_: dict[str, Any]) -> None:
     """Drop the report of an error."""
 
 
-def _forbid(name: str, remedy: str) -> None:
+def _refusal(name: str) -> NotDeterministic:
+    return NotDeterministic(f"loop.{name}() in workflow code: {_FORBIDDEN[name]}")
+
+
+def _forbid(name: str) -> None:
     def refuse(self: WorkflowLoop, *args: object, **kwargs: object) -> NoReturn:
-        raise NotDeterministic(f"loop.{name}() in workflow code: {remedy}")
+        raise _refusal(name)
 
     refuse.__name__ = name
     setattr(WorkflowLoop, name, refuse)
 
 
-for _name, _remedy in _FORBIDDEN.items():
-    _forbid(_name, _remedy)
+for _name in _FORBIDDEN.keys() - vars(WorkflowLoop).keys():
+    _forbid(_name)
+
+
+if sys.version_info >= (3, 12):
+    # LangGraph calls the factory itself, which asks no loop.
+    _eager_task_factory = asyncio.eager_task_factory
+
+    @functools.wraps(_eager_task_factory)
+    def _start_eagerly(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        if type(loop) is WorkflowLoop:
+            return loop.create_task(coro, **options)
+        return _eager_task_factory(loop, coro, **options)
+
+    asyncio.eager_task_factory = asyncio.tasks.eager_task_factory = _start_eagerly  # type: ignore[assignment]
 
 
 class _DurableTimerHandle(asyncio.TimerHandle):
@@ -440,6 +483,15 @@ def _caller(frame: FrameType | None) -> CodeType | None:
     if frame is not None and frame.f_code.co_name == "<setcomp>":
         frame = frame.f_back
     return None if frame is None else frame.f_code
+
+
+def _runs_inline(frame: FrameType | None) -> bool:
+    """Whether a framework makes a call, directly or by `asyncio.to_thread`."""
+    if frame is not None and frame.f_code is asyncio.to_thread.__code__:
+        frame = frame.f_back
+    if frame is None or "-packages" not in frame.f_code.co_filename:  # a user's own package may have such a name
+        return False
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in RUN_INLINE
 
 
 def _close(coroutine: Any) -> None:

@@ -12,6 +12,14 @@ import msgspec
 _ACTIVITY: Final = "put it into an activity and call ctx.activity(...), or for a short side effect ctx.run(...)"
 
 
+RUN_INLINE: Final = frozenset({"agents", "langchain_core", "langgraph", "pydantic_ai"})
+"""Agent frameworks, by package: what they give to an executor runs at once, in the workflow's own thread.
+
+They use executors only so that a synchronous function of the user does not block other runs of a server. An executor of
+the user's own code is refused, and so is that of any other package, such as aiofiles.
+"""
+
+
 class Rule(msgspec.Struct, frozen=True):
     """One kind of mistake: its code, the word that allows it on a line, the reason and the remedy."""
 

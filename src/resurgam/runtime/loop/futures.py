@@ -146,7 +146,7 @@ def _gathering_hash(self: "asyncio.Future[Any]") -> int:
     return found
 
 
-# The only patch of asyncio: gather hard-codes its future class, so that a loop cannot choose it.
+# A patch of asyncio (`event_loop` has the other one): gather hard-codes its future class, so that a loop cannot choose it.
 asyncio.tasks._GatheringFuture.__hash__ = _gathering_hash  # type: ignore[attr-defined]
 
 if dev_mode.ON:

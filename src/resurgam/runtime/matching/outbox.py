@@ -9,8 +9,8 @@ from resurgam.core.event import ActivityCancelled, ActivityScheduled, Event
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Message, OpenPromise, Publication, Withdrawal
 from resurgam.runtime.matching.course import Course
 
-Field: TypeAlias = Literal["promises", "closed", "children", "messages", "publications", "withdrawals"]
-Wanted: TypeAlias = OpenPromise | str | ChildRequest | Message | Publication | Withdrawal
+Field: TypeAlias = Literal["promises", "closed", "children", "messages", "publications", "withdrawals", "tags"]
+Wanted: TypeAlias = OpenPromise | str | ChildRequest | Message | Publication | Withdrawal | dict[str, str]
 
 
 class Outbox(msgspec.Struct, gc=False, eq=False):
@@ -47,7 +47,8 @@ class Outbox(msgspec.Struct, gc=False, eq=False):
         for seq, field, wanted in self._others:
             if seq <= last_seq:
                 fields.setdefault(field, []).append(wanted)
-        return {field: tuple(all_wanted) for field, all_wanted in fields.items()}
+        tags = {"tags": found[-1]} if (found := fields.pop("tags", None)) else {}  # the last change has all of them
+        return {field: tuple(all_wanted) for field, all_wanted in fields.items()} | tags
 
     def activities_of(self, written: Sequence[Event]) -> tuple[ActivityRequest, ...]:
         """Return the requests of activities whose commands are among these entries, and are not cancelled there."""

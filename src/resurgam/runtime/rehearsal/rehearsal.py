@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG
-from resurgam.core.edit import Check, Edit, Insert, Remove, merge_edits
+from resurgam.core.edit import Check, Edit, Insert, Note, Remove, merge_edits
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.loop.futures import Durable
@@ -64,12 +64,16 @@ class Fits:
 
     *new* are calls that the history does not hold, *gone* recorded ones that an edit marked as removed, with all that
     they did. *whole*: the code has reached all others, and makes no named version check that an edit has added again.
+    *notes* are the removal notes that the code reached.
     """
 
-    def __init__(self, new: Sequence[events.Command], gone: Sequence[events.Command], *, whole: bool) -> None:
+    def __init__(
+        self, new: Sequence[events.Command], gone: Sequence[events.Command], *, whole: bool, notes: Sequence[Note]
+    ) -> None:
         self.new = tuple(new)
         self.gone = tuple(gone)
         self.whole = whole
+        self.notes = tuple(notes)
 
     @property
     def runs_again(self) -> bool:
@@ -228,7 +232,7 @@ class Rehearsal:
             return Undecided()
         new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
         whole = self._recorder.recorded.first_missing() is None and not self._trial.asked_twice
-        return Fits(new, self._trial.taken_out, whole=whole)
+        return Fits(new, self._trial.taken_out, whole=whole, notes=self._recorder.notes)
 
     def _on_inspect(self) -> None:
         self._inspected_at = self._inspected_at or source()

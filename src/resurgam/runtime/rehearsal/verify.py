@@ -14,7 +14,7 @@ from resurgam.core.edit import Note
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.rehearsal import rehearsal
-from resurgam.runtime.rehearsal.rehearsal import Undecided
+from resurgam.runtime.rehearsal.rehearsal import Fits, Undecided
 from resurgam.runtime.replay.driver import Driver, decode_arguments
 
 
@@ -49,7 +49,7 @@ def verify(workflow: Workflow[..., Any], log: Sequence[events.Event], *, remedy:
             return Finding(diverged=decode_arguments(workflow, driver.started)[1])
         driver.replay()
         found = look_ahead(driver, log, driver.recorder.log.new, remedy=remedy)
-        return _finding(driver, found if isinstance(found, Undecided) else None)
+        return _finding(driver, found)
     finally:
         driver.close()
 
@@ -79,17 +79,19 @@ def look_ahead(
     return found
 
 
-def _finding(driver: Driver, undecided: Undecided | None) -> Finding:
+def _finding(driver: Driver, foreseen: rehearsal.Prediction | None) -> Finding:
     recorder, root = driver.recorder, driver.root
+    # Behind a step that was inserted only a rehearsal reaches the notes.
+    beyond = foreseen.notes if isinstance(foreseen, Fits) else ()
     diverged, error = driver.diverged, None
     if diverged is None and recorder.log.state.ended is None and root is not None and root.done():
         error = None if root.cancelled() else root.exception()
     return Finding(
         diverged=diverged,
-        undecided=undecided,
+        undecided=foreseen if isinstance(foreseen, Undecided) else None,
         error=error,
         new=tuple(entry for entry in recorder.log.new if isinstance(entry, events.Command)),
         orphans=tuple(recorder.recorded.unreached()),
         ignored=recorder.ignored,
-        notes=tuple(dict.fromkeys(recorder.notes)),
+        notes=tuple(dict.fromkeys((*recorder.notes, *beyond))),
     )
