@@ -12,7 +12,7 @@ _AT_ONCE: Final = 500
 """Copies that one script call makes, so that the server answers others in between."""
 
 _IDS: Final = ("entity_id", "run_id", "tree_id")
-_SHARED: Final = ("timers", "created", "by-status-running", "by-name-sleeper")
+_SHARED: Final = ("timers", "created", "by-status-running", "by-name-sleeper", "named-running-sleeper")
 
 _COPY: Final = """
 local prefix, first, count = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])

@@ -1,6 +1,6 @@
 """The rules by which stores adopt executions from another store.
 
-- An execution that is in the store already stays as it is.
+- An execution that is in the store already stays as it is. One that is archived there is replaced by a copy with a log.
 - An entity has at most one open execution: a second one, in the store or in the same part, refuses the whole part.
 - A promise that an execution of another run holds refuses the whole part, so that no import can redirect it. Within one
   run the newest attempt holds it.
@@ -17,11 +17,15 @@ from resurgam.store import records as r
 
 
 class AdoptionPlan(msgspec.Struct, frozen=True):
-    """The copies to insert, the answer, and the order of the entity's executions, oldest first."""
+    """The copies to insert, the answer, and the order of the entity's executions, oldest first.
+
+    *restored* are archived executions among those to insert: their rows are deleted first.
+    """
 
     copies: Sequence[r.Copy]
     answer: r.Adopted
     order: list[str]
+    restored: Sequence[str] = ()
 
 
 def plan_adoption(
@@ -35,10 +39,16 @@ def plan_adoption(
     *find* returns an execution by its id, *executions_of* those of an entity, oldest first, *holder_of* the execution
     that a promise belongs to.
     """
-    here = {copy.instance.execution_id: find(copy.instance.execution_id) for copy in part.copies}
+    found = {copy.instance.execution_id: find(copy.instance.execution_id) for copy in part.copies}
+    restored = [
+        copy.instance.execution_id
+        for copy in part.copies
+        if copy.log and (there := found[copy.instance.execution_id]) is not None and there.archived is not None
+    ]
+    here = found | dict.fromkeys(restored)
     new = {copy.instance.execution_id: copy for copy in part.copies if here[copy.instance.execution_id] is None}
     known = executions_of(part.entity_id)
-    coming = [copy.instance for copy in new.values()]
+    coming = [copy.instance for name, copy in new.items() if name not in restored]  # those keep their place
     open_ones = [instance for instance in (*known, *coming) if not instance.status.terminal]
     if len(open_ones) > 1:
         return r.Exists(instance=open_ones[0])
@@ -50,7 +60,7 @@ def plan_adoption(
             if holder is not None and holder.run_id != copy.instance.run_id:
                 return r.Exists(instance=holder)
         copies.append(_without(copy, holders))
-    return AdoptionPlan(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), order)
+    return AdoptionPlan(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), order, restored)
 
 
 def _without(copy: r.Copy, holders: dict[str, r.Instance | None]) -> r.Copy:

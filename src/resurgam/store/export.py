@@ -15,12 +15,14 @@ under::
     {"type":"answer","event":{"type":"child_completed", ...}}
 
 The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is
-found out, and whether the execution is paused. No event has one of the six types. Entries that are kept no longer leave
+found out, and whether the execution is paused. No event has one of the six types. In an archive file a header goes before
+the executions, and each ends with the event that says that it is archived; it has the digest of the lines before. Entries that are kept no longer leave
 gaps in the log; whether what is there can be replayed without them, its `Outline` says. Whatever is wrong is a
 `SerializationError` that names the line.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Final, NoReturn, TypeVar
 
 import msgspec
@@ -32,12 +34,15 @@ from resurgam.core.event import decode_event
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten
 from resurgam.core.outline import Outline, awaits_activity, outline_of
-from resurgam.core.state import Status
+from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
 from resurgam.store.encoding import decode, encode
 
 FORMAT: Final = 1
 """The version of the format, raised when an older reader would misread it."""
+
+HEADER: Final = "archive"
+"""The type of the first line of an archive file, which says what the file holds."""
 
 _AGAIN: Final = "export it again, and give every line as it is"
 _LARGEST: Final = 2**63 - 1
@@ -56,6 +61,7 @@ _TOLD: Final = (
 )
 """Events that an inbox can hold."""
 
+_ARCHIVED: Final = tuple(str(kind.__struct_config__.tag) for kind in (events.WorkflowArchived, flow_event.FlowArchived))
 _NOTHING: Final = msgspec.Raw()
 
 L = TypeVar("L")
@@ -130,7 +136,9 @@ class _Kind(msgspec.Struct, frozen=True):
         if self.active is False:  # so `resurgam history --forgotten --json` marks an event that is forgotten
             return "forgotten"
         return (
-            self.type if self.type in ("instance", "forgotten", "inbox", "activity", "promise", "answer") else "event"
+            self.type
+            if self.type in ("instance", "forgotten", "inbox", "activity", "promise", "answer", HEADER)
+            else "event"
         )
 
 
@@ -164,12 +172,18 @@ def _wanted(pending: r.Pending) -> str:
     return encode(line if pending.details is None else {**line, "details": pending.details})
 
 
+def digest_of(lines: Sequence[str]) -> str:
+    """Return the digest of the lines of an execution, as an archive keeps it."""
+    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+
+
 def read(lines: str | Iterable[str]) -> tuple[r.Copy, ...]:
     """Return the executions that the lines hold; at least one."""
     reader = _Reader(lines.split("\n") if isinstance(lines, str) else lines)
     found: dict[str, r.Copy] = {}
     while not found or reader.more:
-        copy = reader.execution()
+        reader.skip_header()
+        copy = reader.archived()
         if copy.instance.execution_id in found:
             reader.refuse(f"execution {copy.instance.execution_id} ends here for the second time; give it only once")
         found[copy.instance.execution_id] = copy
@@ -216,12 +230,39 @@ class _Reader:
         number = self._lines[self._at - 1][0] if self._at else 1
         raise SerializationError(f"line {number}", reason)
 
+    def skip_header(self) -> None:
+        """Skip the first line of an archive file."""
+        if self._next_type() == HEADER:
+            self._at += 1
+
+    def archived(self) -> r.Copy:
+        """Read one execution, and the last line of it if it comes from an archive."""
+        start = self._at
+        copy = self.execution()
+        body = [line for _, line in self._lines[start : self._at]]
+        if self._next_type() in _ARCHIVED:
+            end = self._decode_event(self._lines[self._at][1])
+            self._at += 1
+            if not isinstance(end, events.Archived) or end.digest != digest_of(body):
+                self.refuse(f"the digest does not fit the lines before it; {_AGAIN}")
+        return copy
+
+    def _next_type(self) -> str | None:
+        """Return the type of the next line; None if there is none, or it cannot be read."""
+        if not self.more:
+            return None
+        try:
+            return msgspec.json.decode(self._lines[self._at][1], type=_Kind).type
+        except msgspec.MsgspecError:
+            return None
+
     def execution(self) -> r.Copy:
         """Read one execution, from its head on."""
         head = self._head()
         of = f"of execution {head.instance.execution_id}"
         log, forgotten, state = self._log(head, of)
-        self._compare(head, state, log[-1].seq)
+        if log:
+            self._compare(head, state, log[-1].seq)
         inbox = [self._inbox(f"inbox line {n} of {head.inbox} {of}") for n in range(1, head.inbox + 1)]
         wanted: dict[int, r.Pending] = {}
         for n in range(1, head.activities + 1):
@@ -250,7 +291,9 @@ class _Reader:
             )
         head = self._decode(line, Head)
         self._check_numbers(head.instance)
-        if head.events < 1 or min(head.inbox, head.activities, head.promises) < 0:
+        # Only the row of an execution whose log is in an archive has no event.
+        least = 1 if head.instance.archived is None else 0
+        if head.events < least or min(head.inbox, head.activities, head.promises) < 0:
             self.refuse(f"the line counts less than nothing, or no event; {_AGAIN}")
         return head
 
@@ -259,6 +302,7 @@ class _Reader:
         log: list[events.Event] = []
         forgotten: list[Forgotten] = []
         state = outline_of(head.instance.kind)
+        missing = 0
         for n in range(1, head.events + 1):
             event, location = self._event(f"entry {n} of {head.events} {of}")
             before = log[-1].seq if log else 0
@@ -266,9 +310,14 @@ class _Reader:
                 self.refuse(f"entry {event.seq} follows entry {before}; {_AGAIN}")
             log.append(event)
             if location is None:
+                missing += state.skip_to(event.seq)
                 self._apply(state, event)
             else:
                 forgotten.append(Forgotten(event.seq, location))
+        gone = state.forgotten if isinstance(state, InstanceState) else len(forgotten)
+        # The catalog does not say how much of its old health it has forgotten for good.
+        if missing != gone and not (head.instance.kind == flow_event.CATALOG and missing > gone):
+            self.refuse(f"{missing} entries are missing in the log, and {gone} are forgotten; {_AGAIN}")
         return log, forgotten, state
 
     def _event(self, what: str) -> tuple[events.Event, Location | None]:

@@ -43,6 +43,13 @@ class Inspector(Protocol):
         """Return complete executions, in the order in which they ended."""
         ...
 
+    async def dead_letters(self, cursor: str | None = None, limit: int = 100) -> r.Page:
+        """Return executions, open or closed, that are dead letters or have activities that are, in an order of the store.
+
+        A page may be short, or empty, though its cursor says that there are more. An execution may be on two pages.
+        """
+        ...
+
     async def history(
         self,
         execution: r.Addressed,
@@ -121,7 +128,8 @@ class Transfer(Protocol):
     async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
         """Take in executions from another store, without their leases, by the rules of `adoption`; one entity per part.
 
-        They are ready to be claimed, unless they are complete; activities keep their attempt and their moment.
+        They are ready to be claimed, unless they are complete; activities keep their attempt and their moment. An execution
+        that is archived here gets back its log from a copy that has one.
         """
         ...
 
@@ -129,6 +137,22 @@ class Transfer(Protocol):
         """Delete executions that another store has adopted, with all that belongs to them; leases on them are lost.
 
         A part is refused if a new copy would differ from one that it has: nothing that came meanwhile is deleted.
+        """
+        ...
+
+    async def reserve(self, parts: Sequence[r.Reservation]) -> Sequence[r.Reserved | r.Changed]:
+        """Append the entry that says that a complete execution is being archived.
+
+        Refused unless the execution is deactivated, its inbox is empty, its log is in the store, and the entry follows the
+        last one. The entry enters the feed and ends waits for the log; it wakes no worker.
+        """
+        ...
+
+    async def archive(self, parts: Sequence[r.Archival]) -> Sequence[r.Archived | r.Changed]:
+        """Delete everything that an archive holds of complete executions, and keep their rows, with its URL.
+
+        An archived execution is found and listed as before, and keeps the answer that it has sent to its parent. Its log and
+        its events in the feed are gone, as are its promises. A part is refused as by `remove`, and if one of its executions is not complete.
         """
         ...
 

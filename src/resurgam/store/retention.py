@@ -8,26 +8,40 @@ answer was sent to its parent. It is kept while another execution needs it:
 - *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried manually, and
   awaits the child (`InstanceState.awaited_children`). Detached children are not awaited.
 - *It is a manual compensation of an execution that is kept.* Without this record the step could be compensated twice.
+- *It is a catalog that was terminated.* Its log records which entities were deleted.
+
+Executions whose log is in an archive are candidates too; the archive keeps its files. The log of an archived parent is not
+read: if it failed, its children are kept as long as its row.
 
 Stores list candidates (`Inspector.ended`) and delete what they are given (`Store.purge`). The decision is taken here
 and stays valid in between: a closed execution never opens again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from resurgam.core.errors import CorruptHistory
-from resurgam.core.flow_event import FLOW
+from resurgam.core.flow_event import CATALOG, FLOW
 from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
-from resurgam.store.protocol import Store
+from resurgam.store.protocol import Inspector, Store
 
 LOOKED_UP: Final = 4
 """Newest executions of a chain in which an update is looked up by its id."""
+
+_SHARE: Final = 10
+_SHORTEST: Final = 1_000
+_LONGEST: Final = 3_600_000
+
+
+def interval(age: int) -> int:
+    """Return how often to look for executions of this age: a tenth of it, at least a second and at most an hour."""
+    return min(max(age // _SHARE, _SHORTEST), _LONGEST)
 
 
 def same_chain(one: r.Instance, other: r.Instance) -> bool:
@@ -58,27 +72,84 @@ def _key(instance: r.Instance) -> str | None:
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The result of a batch: how many executions were removed, and how many were kept."""
+    """The result of a batch: how many executions were removed, and how many were kept.
 
-    removed: int
-    kept: int
+    *gone* are the ids of those that the store no longer has, *needed* those that are kept, *last* is the position of the
+    last one that was looked at.
+    """
+
+    removed: int = 0
+    kept: int = 0
+    gone: tuple[str, ...] = ()
+    needed: tuple[r.Instance, ...] = ()
+    last: tuple[int, str] | None = None
+
+
+class Dependents:
+    """Decide whether another execution needs a complete one. The state of each parent is read once.
+
+    *gone* are the ids of executions that count as removed.
+    """
+
+    def __init__(self, inspector: Inspector, gone: AbstractSet[str] = frozenset()) -> None:
+        self._inspector = inspector
+        self._gone = gone
+        self._parents: dict[str, InstanceState | None] = {}
+
+    async def need(self, ended: r.Instance, newest: r.Instance | None) -> bool:
+        """Whether one of them needs *ended*; *newest* is the newest execution of its entity."""
+        if newest is not None and newest.execution_id != ended.execution_id and same_chain(newest, ended):
+            return is_looked_up(ended, newest)
+        call = ended.parent
+        if call is None or (call.detached and not is_compensation(ended)):
+            return False
+        parent = await self._inspector.get(call.entity_id, call.run_id)
+        if parent is None or parent.execution_id in self._gone:
+            return False
+        if is_compensation(ended):
+            return True
+        if parent.kind == FLOW or (parent.status.terminal and parent.status is not Status.FAILED):
+            # A flow that is complete has the answers of all its children.
+            return parent.kind == FLOW and not parent.deactivated
+        if parent.execution_id not in self._parents:
+            self._parents[parent.execution_id] = await self._state(parent)
+        state = self._parents[parent.execution_id]
+        return state is None or awaits(state, ended)
+
+    async def _state(self, execution: r.Instance) -> InstanceState | None:
+        """Return the state of an execution; None if its history cannot be read and may await anything."""
+        if execution.archived is not None:
+            return None
+        try:
+            return InstanceState(await self._inspector.history(execution))
+        except CorruptHistory:
+            return None
 
 
 class Purge(msgspec.Struct):
-    """One pass over the candidates of *query*. A *dry_run* only counts."""
+    """One pass over the candidates of *query*, apart from those with a name in *skipped*. A *dry_run* only counts."""
 
     store: Store
     query: r.EndedQuery
     dry_run: bool = False
+    skipped: frozenset[str] = frozenset()
     _gone: set[str] = msgspec.field(default_factory=set)
 
-    async def batches(self) -> AsyncIterator[Batch]:
-        """Purge candidates from the oldest on, in batches of the query's limit."""
+    async def batches(self, again: Sequence[r.Instance] = (), size: int | None = None) -> AsyncIterator[Batch]:
+        """Purge candidates from the oldest on, at most *size* at a time, or as many as are read at a time.
+
+        *again* are candidates that were found earlier; they come first.
+        """
+        size = size or self.query.limit
+        for part in _parts(again, size):
+            yield await self._remove(part)
         query = self.query
         while candidates := await self.store.inspector.ended(query):
-            yield await self._remove(candidates)
-            last = candidates[-1]
-            query = replace(query, after=(last.closed_at or 0, last.execution_id))
+            for part in _parts([one for one in candidates if one.name not in self.skipped], size):
+                yield replace(await self._remove(part), last=_position(part[-1]))
+            query = replace(query, after=_position(candidates[-1]))
+            if candidates[-1].name in self.skipped:
+                yield Batch(last=query.after)
 
     async def total(self) -> Batch:
         """Run all batches, yielding to other tasks after each, and return the sums."""
@@ -89,42 +160,39 @@ class Purge(msgspec.Struct):
         return Batch(removed, kept)
 
     async def _remove(self, candidates: Sequence[r.Instance]) -> Batch:
-        parents: dict[str, InstanceState | None] = {}
-        free = []
-        for one in candidates:
-            if not await self._is_needed(one, parents):
+        dependents = Dependents(self.store.inspector, self._gone)
+        free, needed = [], []
+        # Asked for together: one by one, a store behind a network would be asked more slowly than runs end.
+        newest = await asyncio.gather(*(self.store.inspector.get(one.entity_id) for one in candidates))
+        for one, last in zip(candidates, newest, strict=True):
+            if one.kind == CATALOG or await dependents.need(one, last):
+                needed.append(one)
+            else:
                 free.append(one)
                 self._gone.add(one.execution_id)
         if self.dry_run:
-            return Batch(len(free), len(candidates) - len(free))
+            return Batch(len(free), len(needed), needed=tuple(needed))
         answers = await self.store.purge(free)
         self._gone.clear()
         removed = sum(isinstance(answer, r.Purged) for answer in answers)
-        return Batch(removed, len(candidates) - len(free))
+        return Batch(removed, len(needed), tuple(one.execution_id for one in free), tuple(needed))
 
-    async def _is_needed(self, ended: r.Instance, parents: dict[str, InstanceState | None]) -> bool:
-        newest = await self.store.inspector.get(ended.entity_id)
-        if newest is not None and newest.execution_id != ended.execution_id and same_chain(newest, ended):
-            return is_looked_up(ended, newest)
-        call = ended.parent
-        if call is None or (call.detached and not is_compensation(ended)):
-            return False
-        parent = await self.store.inspector.get(call.entity_id, call.run_id)
-        if parent is None or parent.execution_id in self._gone:
-            return False
-        if is_compensation(ended):
-            return True
-        if parent.kind == FLOW or (parent.status.terminal and parent.status is not Status.FAILED):
-            # A flow that is complete has the answers of all its children.
-            return parent.kind == FLOW and not parent.deactivated
-        if parent.execution_id not in parents:
-            parents[parent.execution_id] = await self._state(parent)
-        state = parents[parent.execution_id]
-        return state is None or awaits(state, ended)
 
-    async def _state(self, execution: r.Instance) -> InstanceState | None:
-        """Return the state of an execution; None if its history cannot be decoded and may await anything."""
-        try:
-            return InstanceState(await self.store.inspector.history(execution))
-        except CorruptHistory:
-            return None
+async def purge_all(store: Store, query: r.EndedQuery, *, dry_run: bool = False) -> AsyncIterator[Batch]:
+    """Purge the candidates of a query, those with a log in the store and those with a log in an archive.
+
+    Yield to other tasks after each batch.
+    """
+    for archived in (False, True):
+        async for batch in Purge(store, replace(query, archived=archived), dry_run=dry_run).batches():
+            yield batch
+            await asyncio.sleep(0)
+
+
+def _parts(instances: Sequence[r.Instance], size: int) -> Iterator[Sequence[r.Instance]]:
+    for start in range(0, len(instances), size):
+        yield instances[start : start + size]
+
+
+def _position(ended: r.Instance) -> tuple[int, str]:
+    return ended.closed_at or 0, ended.execution_id

@@ -26,6 +26,10 @@ PROMISES_KEPT: Final = 1000
 """Settled promises that an execution keeps, so that late settlements are answered as late. A loop that runs for ever
 would otherwise leave ever more of them."""
 
+TRIED_KEPT: Final = 1000
+"""Workers that are remembered because their code does not fit a parked run. Each start of a worker is another one; if one
+of them is forgotten, it tries the run once more."""
+
 COVERED: Final = 8
 """Activities that the lease on their instance covers at most."""
 

@@ -12,7 +12,7 @@ from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
-from resurgam.store.rules import overtakes
+from resurgam.store.rules import TRIED_KEPT, overtakes
 
 
 class Commits:
@@ -71,6 +71,8 @@ class Commits:
     def _park(self, row: Row, part: r.Commit) -> None:
         """List a diverged run with the worker that tried it; take a run whose code fits off the list."""
         if part.outcome.status is Status.DIVERGED:
+            if len(row.tried_by - {part.worker}) >= TRIED_KEPT:
+                row.tried_by.pop()
             row.tried_by.add(part.worker)
             self._table.parked[part.execution_id] = None
             self._table.ready.pop(part.execution_id, None)

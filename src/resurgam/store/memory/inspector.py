@@ -48,6 +48,18 @@ class MemoryInspector:
         found = [row.instance for row in self._table.rows.values() if query.fits(row.instance)]
         return sorted(found, key=lambda i: (i.closed_at or 0, i.execution_id))[: query.limit]
 
+    async def dead_letters(self, cursor: str | None = None, limit: int = 100) -> r.Page:
+        """Return executions that are dead letters, or have activities that are, in the order of their ids."""
+        self._refresh()
+        dead = [
+            one
+            for one in (row.seen() for row in self._table.rows.values())
+            if one.dead_letter or one.activity_dead_letters
+        ]
+        found = sorted((one for one in dead if one.execution_id > (cursor or "")), key=lambda one: one.execution_id)
+        page = tuple(found[:limit])
+        return r.Page(instances=page, cursor=page[-1].execution_id if len(found) > len(page) > 0 else None)
+
     async def history(
         self,
         execution: r.Addressed,

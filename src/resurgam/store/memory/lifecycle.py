@@ -142,7 +142,8 @@ class Lifecycle:
         row = self._table.find(execution)
         if row is None:
             return r.Missing()
-        count = int(row.instance.dead_letter is not None or row.instance.parked is not None)
+        held_back = row.instance.dead_letter is not None or row.instance.parked is not None
+        count = int(held_back and row.instance.archived is None)
         if count:
             row.instance = msgspec.structs.replace(row.instance, dead_letter=None)
             row.deliveries = 0

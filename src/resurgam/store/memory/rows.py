@@ -158,6 +158,7 @@ class Row(msgspec.Struct):
             wake_at=outcome.wake_at,
             parked=outcome.diagnosis,
             signal_schemas=self.instance.signal_schemas if outcome.signal_schemas is None else outcome.signal_schemas,
+            tags=self.instance.tags if outcome.tags is None else outcome.tags,
             failure=outcome.failure or self.instance.failure,
         )
         if outcome.status.terminal:

@@ -51,15 +51,62 @@ class MemoryTransfer:
 
     def remove_part(self, part: r.Removal) -> r.Removed | r.Changed:
         """Delete executions of an entity, unless one of them has changed."""
-        named = {copy.instance.execution_id for copy in part.copies}
-        rows = [row for row in self._table.executions_of(part.entity_id) if row.instance.execution_id in named]
-        if tuple(row.copy() for row in rows) != part.copies:
+        rows = self._unchanged(part)
+        if rows is None:
             return r.Changed()
         for row in rows:
-            self._table.remove(row)
-            self._table.note_growth(row)
-            self._queries.purge(row.instance.execution_id)
+            self._forget(row)
         return r.Removed()
+
+    async def reserve(self, parts: Sequence[r.Reservation]) -> Sequence[r.Reserved | r.Changed]:
+        """Append the entries that say that complete executions are being archived."""
+        self._refresh()
+        answers = [self.reserve_part(part) for part in parts]
+        self._changed()
+        return answers
+
+    def reserve_part(self, part: r.Reservation) -> r.Reserved | r.Changed:
+        """Append one entry, unless there is more to come in its log."""
+        row = self._table.find(part)
+        if row is None or not row.instance.deactivated or row.instance.archived is not None or row.inbox:
+            return r.Changed()
+        if part.event.seq != row.instance.last_seq + 1:
+            return r.Changed()
+        self._table.log(row, (part.event,))
+        row.instance = msgspec.structs.replace(row.instance, last_seq=part.event.seq)
+        self._table.note_growth(row)
+        return r.Reserved()
+
+    async def archive(self, parts: Sequence[r.Archival]) -> Sequence[r.Archived | r.Changed]:
+        """Delete everything but the rows of executions that an archive holds."""
+        self._refresh()
+        answers = [self.archive_part(part) for part in parts]
+        self._changed()
+        return answers
+
+    def archive_part(self, part: r.Archival) -> r.Archived | r.Changed:
+        """Keep only the rows of executions of an entity, unless one of them has changed or is not complete."""
+        rows = self._unchanged(part)
+        if rows is None or not all(row.instance.deactivated and row.instance.archived is None for row in rows):
+            return r.Changed()
+        order = list(self._table.executions[part.entity_id])
+        for row in rows:
+            self._forget(row)
+            instance = msgspec.structs.replace(row.instance, archived=part.archive)
+            self._table.rows[instance.execution_id] = Row(instance, {}, ready=False, answer=row.answer)
+        self._table.executions[part.entity_id] = order
+        return r.Archived()
+
+    def _unchanged(self, part: r.Removal | r.Archival) -> list[Row] | None:
+        """Return the rows of copies; None if one of them has changed or is gone."""
+        named = {copy.instance.execution_id for copy in part.copies}
+        rows = [row for row in self._table.executions_of(part.entity_id) if row.instance.execution_id in named]
+        return rows if tuple(row.copy() for row in rows) == part.copies else None
+
+    def _forget(self, row: Row) -> None:
+        self._table.remove(row)
+        self._table.note_growth(row)
+        self._queries.purge(row.instance.execution_id)
 
     async def flush(self) -> None:
         """Do nothing: effects are applied by the commit."""
@@ -70,6 +117,8 @@ class MemoryTransfer:
         plan = plan_adoption(part, self._find, self._executions_of, self.holder_of)
         if isinstance(plan, r.Exists):
             return plan
+        for execution_id in plan.restored:
+            self._forget(self._table.rows[execution_id])
         for copy in plan.copies:
             self.take_in(copy)
         self._table.executions[part.entity_id] = plan.order

@@ -12,6 +12,7 @@ in both stores has not moved yet, and one in the target alone has.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from resurgam.core.clock import Clock, iso_time
 from resurgam.core.errors import StoreError
 from resurgam.core.flow_event import CATALOG
 from resurgam.store import records as r
+from resurgam.store.lock import archive_lock
 from resurgam.store.move import journal, pauses
 from resurgam.store.move.digest import digest_of
 from resurgam.store.move.groups import Group, Member, groups_in
@@ -92,7 +94,8 @@ class Move:
         self._options = options or Options()
         self._tell = tell
         self._sleep = sleep
-        self._lock = journal.Lock(source.values, clock)
+        self._lock = journal.lock_of(source.values, clock)
+        self._archives = [archive_lock(store.values, clock) for store in (source, target)]
         self._workflows = 0
         self._executions = 0
         self._left: dict[str, str] = {}
@@ -110,11 +113,15 @@ class Move:
         try:
             record = await journal.begin(self._source.values, self._target.values, self._url)
             same_secret = await share_secret(self._source.values, self._target.values)
-            await course(record)
-            if self._left:
-                await self._take_all_back(record)
-            await self._go_on(record)
-            await journal.end(self._source.values)
+            async with AsyncExitStack() as stack:
+                for lock in self._archives:  # an archiver would change what is being copied
+                    await lock.take(self._sleep)
+                    await stack.enter_async_context(lock.renewed())
+                await course(record)
+                if self._left:
+                    await self._take_all_back(record)
+                await self._go_on(record)
+                await journal.end(self._source.values)
         finally:
             await self._lock.release()
         return Moved(self._workflows, self._executions, self._left, same_secret)

@@ -14,6 +14,7 @@ from resurgam.core.errors import StoreError
 from resurgam.core.event import decode_event
 from resurgam.store import records as r
 from resurgam.store.lifetime import Lifetime
+from resurgam.store.postgres import lists
 from resurgam.store.postgres.connection import connect
 from resurgam.store.postgres.errors import failed
 from resurgam.store.postgres.migrate import migrations
@@ -37,13 +38,6 @@ logger = logging.getLogger("resurgam.store")
 
 _PROMISE: Final = 4
 """Columns of a promise before those of its execution."""
-
-_NEWEST: Final = """NOT EXISTS (
-    SELECT 1 FROM {schema}.instances AS newer WHERE newer.entity_id = i.entity_id AND newer.position > i.position)"""
-
-_TAGGED: Final = """EXISTS (
-    SELECT 1 FROM {schema}.instance_tags AS had
-    WHERE had.name = {name} AND had.value = {value} AND had.created_at = i.created_at AND had.execution_id = i.execution_id)"""
 
 
 class Reads(Protocol):
@@ -88,18 +82,20 @@ class PostgresInspector:
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
-        conditions = _conditions(query)
-        limit = conditions.place(query.limit + 1)
-        rows = await self._find("list", *conditions.values, conditions=conditions.text, limit=limit)
+        rows = await lists.listed(self._find, query)
         page = tuple(instance for row in rows[: query.limit] for instance in _listed(row))
         return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > query.limit and page else None)
 
     async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
         """Return complete executions in the order in which they ended."""
-        closed_at, execution_id = query.after or (-1, "")
-        status = None if query.status is None else query.status.value
-        rows = await self._find("ended", query.before, closed_at, execution_id, status, query.name, query.limit)
+        rows = await lists.ended(self._find, query)
         return [instance for row in rows for instance in decodable(instance_of, row)]
+
+    async def dead_letters(self, cursor: str | None = None, limit: int = 100) -> r.Page:
+        """Return executions that are dead letters, or have activities that are, in the order of their ids."""
+        rows = await self._find("dead_letters", cursor or "", limit + 1)
+        page = tuple(instance for row in rows[:limit] for instance in _listed(row))
+        return r.Page(instances=page, cursor=rows[limit - 1][0] if len(rows) > limit else None)
 
     async def history(
         self,
@@ -238,58 +234,6 @@ class Reader:
         self._lifetime.end()
         if self._connection is not None and not self._lifetime.forked:
             await self._connection.close()
-
-
-class _Conditions:
-    """The conditions of a list: only those that a query has, so that the server finds the index for them."""
-
-    def __init__(self) -> None:
-        self.values: list[object] = []
-        self._texts: list[str] = ["true"]
-
-    @property
-    def text(self) -> str:
-        """All of them."""
-        return " AND ".join(self._texts)
-
-    def place(self, value: object) -> str:
-        """Return the placeholder of a value."""
-        self.values.append(value)
-        return f"${len(self.values)}"
-
-    def add(self, condition: str, **values: object) -> None:
-        """Add a condition, with placeholders for values that it names in braces."""
-        for name, value in values.items():
-            condition = condition.replace(f"{{{name}}}", self.place(value))
-        self._texts.append(condition)
-
-
-def _conditions(query: r.Query) -> _Conditions:
-    found = _Conditions()
-    wanted = (
-        *(("i.status = {value}", query.status), ("i.kind = {value}", query.kind), ("i.name = {value}", query.name)),
-        *(("i.failure = {value}", query.failure), ("i.parent_id = {value}", query.parent)),
-        *(("i.tree_id = {value}", query.tree_id), ("i.created_at >= {value}", query.since)),
-        ("i.created_at < {value}", query.until),
-    )
-    for condition, value in wanted:
-        if value is not None:
-            found.add(condition, value=str(value) if isinstance(value, str) else value)
-    if query.cursor is not None:
-        moment, execution_id = _position_of(query.cursor)
-        found.add("(i.created_at, i.execution_id) < ({moment}, {id})", moment=moment, id=execution_id)
-    for name, value in query.tags.items():
-        found.add(_TAGGED, name=name, value=value)
-    if query.newest_only:
-        found.add(_NEWEST)
-    return found
-
-
-def _position_of(cursor: str) -> tuple[int, str]:
-    moment, _, execution_id = cursor.partition("-")
-    if not (moment.isascii() and moment.isdigit() and len(moment) <= 18):
-        raise StoreError(f"cursor must be one that a list returned, got {cursor!r}")
-    return int(moment), execution_id
 
 
 def _listed(row: Sequence[Any]) -> Sequence[r.Instance]:

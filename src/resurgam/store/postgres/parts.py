@@ -228,6 +228,8 @@ def _add_rest(found: Part, outcome: Outcome) -> None:
         found["status"] = outcome.status.value
     if outcome.signal_schemas is not None:
         found["schemas"] = schemas_text(outcome.signal_schemas)
+    if outcome.tags is not None:
+        found["tags"] = encode(outcome.tags)
 
 
 def add(found: Part, **values: Any) -> None:

@@ -6,7 +6,8 @@ coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- {instance}: The fields of an instance, in the order in which `rows.instance_of` reads them.
 i.execution_id, i.entity_id, i.run_id, i.tree_id, i.generation, i.attempt, i.kind, i.name, i.queue, i.status, i.created_at,
-i.closed_at, i.deactivated, s.last_seq, s.wake_at, i.tags, s.parked, s.dead_letter, i.parent, i.signal_schemas, i.failure
+i.closed_at, i.deactivated, s.last_seq, s.wake_at, i.tags, s.parked, s.dead_letter, i.parent, i.signal_schemas, i.failure,
+i.archived
 
 -- {letters}: The dead letters among the activities of an instance; NULL if there are none.
 (SELECT array_agg(a.dead_letter ORDER BY a.ref) FROM {schema}.activities AS a
@@ -26,16 +27,35 @@ WHERE i.entity_id = $1 AND i.run_id = $2 ORDER BY i.position DESC LIMIT 1;
 SELECT {instance}, {letters} FROM {instances}
 WHERE i.execution_id = $3 AND i.entity_id = $1 AND ($2::text IS NULL OR i.run_id = $2);
 
--- list: Return a page of instances, newest first. The conditions and the limit are put in by `inspector`.
-SELECT {instance}, {letters} FROM {instances}
-WHERE {conditions}
-ORDER BY i.created_at DESC, i.execution_id DESC LIMIT {limit};
+-- {state}: The state of an instance, found by its id after the instance: the order of instances stays.
+CROSS JOIN LATERAL (SELECT x.* FROM {schema}.states AS x WHERE x.execution_id = i.execution_id OFFSET 0) AS s
+
+-- list: Return the next instances of a walk that fit, newest first, and the last one of those that it may pass. The walk, the
+-- conditions and the numbers are put in by `lists`.
+SELECT {instance}, {letters}, {fits} AS fits, i.place
+FROM (
+  SELECT w.*, row_number() OVER (ORDER BY w.at DESC, w.id DESC) AS place
+  FROM ({walk}) AS w ORDER BY w.at DESC, w.id DESC LIMIT {most}
+) AS i
+{state}
+WHERE ({fits}) OR i.place = {most}
+ORDER BY i.at DESC, i.id DESC LIMIT {limit};
+
+-- reach: Return how far back the next entries of several walks reach, each as its place; NULL for one that ends before.
+SELECT {looks};
 
 -- ended: Return complete executions that ended before a moment, in the order in which they ended.
-SELECT {instance} FROM {instances}
-WHERE i.deactivated AND i.closed_at < $1 AND (i.closed_at, i.execution_id) > ($2, $3)
-  AND ($4::text IS NULL OR i.status = $4) AND ($5::text IS NULL OR i.name = $5)
-ORDER BY i.closed_at, i.execution_id LIMIT $6;
+SELECT {instance}
+FROM (SELECT w.* FROM ({walk}) AS w ORDER BY w.closed_at, w.execution_id LIMIT {limit}) AS i
+{state}
+ORDER BY i.closed_at, i.execution_id;
+
+-- dead_letters: Return executions after an id that are dead letters, or have activities that are.
+SELECT {instance}, {letters} FROM {instances} WHERE i.execution_id IN (
+  SELECT x.execution_id FROM {schema}.states AS x WHERE x.dead_letter IS NOT NULL AND x.execution_id > $1
+  UNION SELECT a.execution_id FROM {schema}.activities AS a WHERE a.dead_letter IS NOT NULL AND a.execution_id > $1
+  ORDER BY execution_id LIMIT $2)
+ORDER BY i.execution_id;
 
 -- history: Return entries of a log after a seq, with the forgotten ones or without; all if the limit is NULL.
 SELECT e.seq, e.body FROM {schema}.events AS e

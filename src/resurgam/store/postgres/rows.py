@@ -15,7 +15,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import decode
 
-COLUMNS: Final = 21
+COLUMNS: Final = 22
 """Columns of an instance in the statements that return one."""
 
 _STATUSES: Final = {status.value: status for status in Status}
@@ -36,6 +36,7 @@ def instance_of(row: Iterable[Any], letters: Sequence[str] | None = None) -> r.I
     (
         execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, closed_at,
         deactivated, last_seq, wake_at, tags, parked, dead_letter, parent, signal_schemas, failure,
+        archived,
     ) = row
     # fmt: on
     return r.Instance(
@@ -61,6 +62,7 @@ def instance_of(row: Iterable[Any], letters: Sequence[str] | None = None) -> r.I
         parent=None if parent is None else decode(parent, events.Parent),
         signal_schemas={} if signal_schemas is None else _schemas.decode(signal_schemas),
         failure=failure,
+        archived=archived,
     )
 
 

@@ -1,9 +1,10 @@
-"""Copy whole executions out of a Postgres store, and adopt them into one.
+"""Copy whole executions out of a Postgres store, adopt them into one, and replace them by an archive.
 
 An adoption is planned by the rules of `adoption` from what is stored, and carried out by a function that first checks whether
 the plan still holds: no other writer comes in between.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -62,12 +63,31 @@ class PostgresTransfer:
         return [await self._remove(part) for part in parts]
 
     async def _remove(self, part: r.Removal) -> r.Removed | r.Changed:
+        versions = await self._unchanged(part)
+        done = versions is not None and await self._pool.ask("remove", [part.entity_id, versions])
+        return r.Removed() if done else r.Changed()
+
+    async def reserve(self, parts: Sequence[r.Reservation]) -> Sequence[r.Reserved | r.Changed]:
+        """Append the entries that say that complete executions are being archived."""
+        answers = await asyncio.gather(*(self._pool.ask("reserve", _reservation_part(part)) for part in parts))
+        return [r.Reserved() if done else r.Changed() for done in answers]
+
+    async def archive(self, parts: Sequence[r.Archival]) -> Sequence[r.Archived | r.Changed]:
+        """Delete everything but the rows of executions that an archive holds."""
+        return [await self._archive(part) for part in parts]
+
+    async def _archive(self, part: r.Archival) -> r.Archived | r.Changed:
+        versions = await self._unchanged(part)
+        done = versions is not None and await self._pool.ask("archive", [part.entity_id, versions, part.archive])
+        return r.Archived() if done else r.Changed()
+
+    async def _unchanged(self, part: r.Removal | r.Archival) -> list[list[str]] | None:
+        """Return the executions of copies, each with its version; None if one of them has changed or is gone."""
         named = {copy.instance.execution_id for copy in part.copies}
         found = [one for one in await self._versions(part.entity_id) if one[0].instance.execution_id in named]
         if tuple(copy for copy, _ in found) != part.copies:
-            return r.Changed()
-        versions = [[copy.instance.execution_id, version] for copy, version in found]
-        return r.Removed() if await self._pool.ask("remove", [part.entity_id, versions]) else r.Changed()
+            return None
+        return [[copy.instance.execution_id, version] for copy, version in found]
 
     async def flush(self) -> None:
         """Do nothing: effects are part of the commit."""
@@ -138,6 +158,14 @@ def _copy_of(  # noqa: PLR0913, PLR0917 -- the columns of a copy
     )
 
 
+# Within it.
+
+
+def _reservation_part(part: r.Reservation) -> list[Any]:
+    event = part.event
+    return [part.entity_id, part.execution_id, event.seq, event.type, encode_event(event).decode()]
+
+
 # Into another.
 
 
@@ -149,6 +177,7 @@ def _part_of(part: r.Adoption, plan: AdoptionPlan, here: _Known) -> list[Any]:
         [[promise_id, None if one is None else one.execution_id] for promise_id, one in here.holders.items()],
         plan.order,
         [_copy_part(copy) for copy in plan.copies],
+        plan.restored,
     ]
 
 
@@ -157,6 +186,7 @@ def _copy_part(copy: r.Copy) -> dict[str, Any]:
     same = (
         *("execution_id", "entity_id", "run_id", "tree_id", "generation", "attempt", "kind", "name", "queue"),
         *("created_at", "closed_at", "deactivated", "last_seq", "wake_at", "parked", "dead_letter", "failure"),
+        "archived",
     )
     ready = copy.ready or instance.status is Status.DIVERGED
     return {

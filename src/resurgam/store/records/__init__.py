@@ -18,7 +18,19 @@ from resurgam.store.records.feed import FeedEntry, FeedPage, FeedQuery
 from resurgam.store.records.instance import Addressed, ExecutionRef, Instance, Pause, Record
 from resurgam.store.records.listing import EndedQuery, Messages, Page, Query, QueueStats, Stats
 from resurgam.store.records.queries import QueryResult, QueryTask, Submitted
-from resurgam.store.records.transfer import Adopted, Adoption, Arrival, Changed, Copy, Removal, Removed
+from resurgam.store.records.transfer import (
+    Adopted,
+    Adoption,
+    Archival,
+    Archived,
+    Arrival,
+    Changed,
+    Copy,
+    Removal,
+    Removed,
+    Reservation,
+    Reserved,
+)
 from resurgam.store.records.watch import (
     Closed,
     FeedGrown,
@@ -49,7 +61,7 @@ from resurgam.store.records.work import (
     Revived,
     Unfinished,
 )
-from resurgam.store.records.workers import Announcement, LiveWorker
+from resurgam.store.records.workers import Announcement, HeldAttempt, HeldRun, HeldWork, LiveWorker, WorkerLoad
 
 __all__ = [
     "INBOX_CHANGED",
@@ -60,6 +72,8 @@ __all__ = [
     "Adopted",
     "Adoption",
     "Announcement",
+    "Archival",
+    "Archived",
     "Arrival",
     "Changed",
     "Claim",
@@ -81,7 +95,10 @@ __all__ = [
     "FeedGrown",
     "FeedPage",
     "FeedQuery",
+    "HeldAttempt",
     "HeldPromise",
+    "HeldRun",
+    "HeldWork",
     "InboxChanged",
     "Instance",
     "Lease",
@@ -109,6 +126,8 @@ __all__ = [
     "Released",
     "Removal",
     "Removed",
+    "Reservation",
+    "Reserved",
     "Revived",
     "Settled",
     "Stats",
@@ -116,4 +135,5 @@ __all__ = [
     "Unfinished",
     "Watch",
     "Work",
+    "WorkerLoad",
 ]

@@ -20,6 +20,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
     *parked* is the diagnosis of a divergence, *dead_letter* the reason why it is no longer handed out, and
     *activity_dead_letters* the same for its activities. *signal_schemas* are the schemas of the signals that its code
     accepts, by name. *failure* is the type name of the error that failed it, *kind* names the brain that advances it.
+    *archived* is the URL of the file that holds its log; None while the store has it.
     """
 
     entity_id: str
@@ -44,6 +45,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
     parent: events.Parent | None = None
     signal_schemas: dict[str, Raw] = {}
     failure: str | None = None
+    archived: str | None = None
 
     @classmethod
     def of(cls, started: events.Started) -> "Instance":

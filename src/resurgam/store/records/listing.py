@@ -45,7 +45,8 @@ class Query(Record, frozen=True):
 class EndedQuery(Record, frozen=True):
     """A list of complete executions that ended before a moment, in the order in which they ended.
 
-    *after* is the end and the id of the last one of the page before.
+    *after* is the end and the id of the last one of the page before. *archived*: only those whose log is in an archive;
+    otherwise only those whose log is in the store.
     """
 
     before: int
@@ -53,12 +54,14 @@ class EndedQuery(Record, frozen=True):
     name: str | None = None
     limit: int = 100
     after: tuple[int, str] | None = None
+    archived: bool = False
 
     def fits(self, instance: Instance) -> bool:
         """Whether an instance fits."""
         at = instance.closed_at
         return (
             (at is not None and at < self.before and instance.deactivated)
+            and self.archived == (instance.archived is not None)
             and self.status in (None, instance.status)
             and self.name in (None, instance.name)
             and (self.after is None or (at, instance.execution_id) > self.after)

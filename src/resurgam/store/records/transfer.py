@@ -10,8 +10,9 @@ from resurgam.store.records.work import Pending
 class Copy(Record, frozen=True):
     """Everything that a store keeps of an execution, except leases.
 
-    *log* includes the forgotten entries; *forgotten* says which those are, in the same order. *answer* is the one that
-    a closed child has sent to its parent. The status of the instance is the one below its pause.
+    *log* includes the forgotten entries; *forgotten* says which those are, in the same order. It is empty if the execution
+    is archived. *answer* is the one that a closed child has sent to its parent. The status of the instance is the one below
+    its pause.
     """
 
     instance: Instance
@@ -37,7 +38,10 @@ class Adoption(Record, frozen=True):
 
 
 class Arrival(Record, frozen=True):
-    """An adopted execution; one that is not *new* was in the store before and is unchanged."""
+    """An adopted execution; one that is not *new* was in the store before and is unchanged.
+
+    An archived execution that gets back its log is new.
+    """
 
     instance: Instance
     new: bool
@@ -62,3 +66,30 @@ class Removed(Record, frozen=True):
 
 class Changed(Record, frozen=True):
     """One of the executions has changed since it was copied, or is gone. Nothing was removed."""
+
+
+class Reservation(Record, frozen=True):
+    """Append the entry that says that a complete execution is being archived; its ``seq`` follows the last one."""
+
+    entity_id: str
+    execution_id: str
+    event: events.Archiving
+
+
+class Reserved(Record, frozen=True):
+    """The entry is in the log."""
+
+
+class Archival(Record, frozen=True):
+    """Delete everything but the rows of complete executions of one entity, if all are still as these copies show them.
+
+    *archive* is the URL of the file that holds them.
+    """
+
+    entity_id: str
+    copies: tuple[Copy, ...]
+    archive: str
+
+
+class Archived(Record, frozen=True):
+    """Of the executions only their rows are left."""

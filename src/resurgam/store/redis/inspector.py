@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import BadCursor, StoreError
 from resurgam.core.event import decode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
@@ -30,17 +31,29 @@ logger = logging.getLogger("resurgam.store")
 _ENTRIES: Final = 1000
 """Entries of a log that one call returns at most."""
 
+_NO_LOG: Final = -1
+"""What the function says of an execution that is not there, or whose log is not."""
+
 _TRIES: Final = 3
 """Readings in slices of a log that is forgotten from meanwhile; the next one is made in a single call."""
 
 _SHARE: Final = 100
 """Instances that one call returns at most for a list."""
 
+_SPARE: Final = 3
+"""Instances that the first call of a list returns beyond its share of the page: the partitions do not have equally many."""
+
+_MORE: Final = 4
+"""Instances that the second call returns for a partition; each later one returns twice as many as the one before."""
+
 _LISTS: Final = 64
 """ZSETs whose work is counted in one flight, so that others do not wait long for the server."""
 
 _MOST: Final = "workflow"
 """The kind of most instances, which has no index; those of other kinds among them are left out one by one."""
+
+_DEAD: Final = ("dead-instances", "dead-activities")
+"""The lists of dead letters in each partition."""
 
 _STATUSES: Final = [status.value for status in Status]
 _WORK: Final = ("ready-", "parked-", "activities-")
@@ -74,16 +87,15 @@ class RedisInspector:
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
         wanted = query.limit + 1
-        share = min(_SHARE, wanted, 2 * wanted // self._link.partitions + 8)
         indexes, first = _indexes_of(query), _first(query)
 
         def stream(partition: int) -> _Stream:
-            async def ask(position: _Position) -> tuple[_Position, Iterable[tuple[_Key, r.Instance]]]:
+            async def ask(position: _Position, share: int) -> tuple[_Position, Iterable[tuple[_Key, r.Instance]]]:
                 part = [indexes, position, query.since, query.kind, query.newest_only, share]
                 following, rows = await self._link.ask(partition, "list_instances", part)
                 return following, [((i.created_at, i.execution_id), i) for i in _listed(rows) if query.fits(i)]
 
-            return _Stream(ask, first)
+            return _Stream(ask, first, self._share_of(wanted))
 
         found = await _merge([stream(partition) for partition in range(self._link.partitions)], wanted, first=max)
         page = tuple(found[: query.limit])
@@ -91,21 +103,39 @@ class RedisInspector:
 
     async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
         """Return complete executions in the order in which they ended."""
-        share = min(_SHARE, query.limit, 2 * query.limit // self._link.partitions + 8)
-        indexes = [f"by-status-{query.status}"] if query.status is not None else []
-        indexes += [f"by-name-{query.name}"] if query.name is not None else []
+        lists = _lists_of(query)
 
         def stream(partition: int) -> _Stream:
-            async def ask(position: _Position) -> tuple[_Position, Iterable[tuple[_Key, r.Instance]]]:
-                part = [indexes, position, query.before, share]
+            async def ask(position: _Position, share: int) -> tuple[_Position, Iterable[tuple[_Key, r.Instance]]]:
+                part = [lists, position, query.before, share]
                 following, views = await self._link.ask(partition, "list_ended", part)
                 found = (instance for view in views for instance in decodable(instance_of, view))
                 return following, [((i.closed_at or 0, i.execution_id), i) for i in found]
 
-            return _Stream(ask, query.after)
+            return _Stream(ask, query.after, self._share_of(query.limit))
 
         streams = [stream(partition) for partition in range(self._link.partitions)]
         return await _merge(streams, query.limit, first=min)
+
+    async def dead_letters(self, cursor: str | None = None, limit: int = 100) -> r.Page:
+        """Return executions that are dead letters, or have activities that are: partition by partition, as they became so."""
+        lists = [*product(range(self._link.partitions), _DEAD)]
+        number, position = (0, None) if cursor is None else _dead_cursor(cursor)
+        while number < len(lists):
+            partition, name = lists[number]
+            following, rows = await self._link.ask(partition, "list_dead", [name, position, limit])
+            position = position_of(following)
+            number += position is None
+            if rows and number < len(lists):
+                after = msgspec.json.encode((number, position)).decode()
+                return r.Page(instances=tuple(_listed(rows)), cursor=after)
+            if rows:
+                return r.Page(instances=tuple(_listed(rows)))
+        return r.Page(instances=())
+
+    def _share_of(self, wanted: int) -> int:
+        """Return how many instances the first call for a page asks a partition for."""
+        return min(_SHARE, wanted, -(-wanted // self._link.partitions) + _SPARE)
 
     async def history(
         self,
@@ -140,7 +170,7 @@ class RedisInspector:
         while True:
             part = [execution.entity_id, execution.execution_id, start, backwards, forgotten, at_once]
             gone_by_now, start, *flat = await link.ask(partition, "read_history", part)
-            if gone not in (None, gone_by_now) and not forgotten:
+            if gone not in (None, gone_by_now) and (not forgotten or gone_by_now == _NO_LOG):
                 return None
             gone = gone_by_now
             rows += zip(flat[::2], flat[1::2], strict=True)
@@ -240,24 +270,32 @@ class _LogPart(NamedTuple):
 
 
 class _Stream:
-    """The executions of one partition that fit a query, in order, read when they are needed."""
+    """The executions of one partition that fit a query, in order, read when they are needed.
+
+    *ask* is given the position and how many to return, first *share*.
+    """
 
     def __init__(
         self,
-        ask: Callable[[_Position], Awaitable[tuple[_Position, Iterable[tuple[_Key, r.Instance]]]]],
+        ask: Callable[[_Position, int], Awaitable[tuple[_Position, Iterable[tuple[_Key, r.Instance]]]]],
         position: _Position,
+        share: int,
     ) -> None:
         self.rows: deque[tuple[_Key, r.Instance]] = deque()
         self._ask = ask
         self._position = position
+        self._share = share
+        self._next_share = _MORE
         self._over = False
 
     async def fill(self) -> None:
         """Read on until there is an execution, or no more."""
         while not self.rows and not self._over:
-            following, rows = await self._ask(position_of(self._position))
+            following, rows = await self._ask(position_of(self._position), self._share)
             self.rows.extend(rows)
             self._position, self._over = following, following is None
+            if self.rows:
+                self._share, self._next_share = self._next_share, min(_SHARE, 2 * self._next_share)
 
 
 async def _merge(streams: Sequence[_Stream], limit: int, first: Callable[..., _Stream]) -> list[r.Instance]:
@@ -287,11 +325,34 @@ def _indexes_of(query: r.Query) -> list[str]:
         ("by-parent", query.parent),
         ("by-tree", query.tree_id),
         ("by-failure", query.failure),
-        ("by-name", query.name),
-        ("by-status", query.status),
+        *_name_and_status(query.name, query.status),
         *(("by-tag", f"{name}={value}") for name, value in query.tags.items()),
     )
     return [f"{name}-{value}" for name, value in filters if value is not None] or ["created"]
+
+
+def _name_and_status(name: str | None, status: Status | None) -> Sequence[tuple[str, str | None]]:
+    """Return the kinds of indexes by name and status; both together have one of their own."""
+    if name is not None and status is not None:
+        return ((f"named-{status}", name),)
+    return (("by-name", name), ("by-status", status))
+
+
+def _lists_of(query: r.EndedQuery) -> list[str]:
+    """Return the names of the lists that hold the complete executions which fit, and no others."""
+    statuses = [status for status in Status if status.terminal and query.status in (None, status)]
+    kind = "archived" if query.archived else "ended"
+    if query.name is None:
+        return [f"{kind}-{status}" for status in statuses]
+    return [f"{kind}-named-{status}-{query.name}" for status in statuses]
+
+
+def _dead_cursor(cursor: str) -> tuple[int, _Position]:
+    """Return which list a page of dead letters begins in, and where."""
+    try:
+        return msgspec.json.decode(cursor, type=tuple[int, tuple[float, str] | None])
+    except msgspec.DecodeError as error:
+        raise BadCursor(f"cursor must be one that a list returned, got {cursor!r}") from error
 
 
 def _first(query: r.Query) -> _Position:

@@ -21,21 +21,22 @@ class Key(NamedTuple):
 STATE_FIELDS: Final = (
     # What never changes.
     *("entity_id", "run_id", "attempt", "first_run", "parent_key", "kind", "name", "tree_id", "parent", "queue"),
-    *("created_at", "tags"),
+    "created_at",
     # The fence and the log.
-    *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked"),
+    *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked", "tags", "archived"),
     # The inbox and the lease.
     *("wake", "quiet", "wake_at", "ready", "leased_until", "owner", "worker", "claim", "deliveries"),
     *("last_failure", "paused", "dead_letter", "tried", "promised", "place", "plain"),
 )
 """The fields of ``state-<execution id>``; absent is none, 0 or no.
 
-*parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat
-names and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be
-claimed; *claim* is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if
-``tried-<execution id>`` exists; *promised* counts the promises opened so far; *place* is that in the order of the
-executions of its entity, if they have an index; *quiet* counts the entries of the inbox that woke nobody; *plain* is 1
-while the instance is leased and running, and nothing about it is unusual.
+*parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are the
+current ones, flat names and values as MessagePack; *parked* is the diagnosis of a divergence; *archived* is the URL of the
+file that holds the log of a complete execution; *ready* is 1 if the instance must be claimed; *claim* is the number of the
+call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised*
+counts the promises opened so far; *place* is that in the order of the executions of its entity, if they have an index;
+*quiet* counts the entries of the inbox that woke nobody; *plain* is 1 while the instance is leased and running, and
+nothing about it is unusual.
 """
 
 ACTIVITY_FIELDS: Final = (
@@ -76,26 +77,30 @@ KEYS: Final = (
         " moment of the next attempt, or the end of the lease"),
     Key("activity-<execution id>-<ref>", "hash", "an activity without an answer", ACTIVITY_FIELDS),
     Key("work-<execution id>", "set", "the refs of the activities of an execution"),
-    Key("queues", "set", "the names of all queues in use"),
+    Key("queues", "hash", "the queues in use: how many executions and activities name each", ("<queue>",)),
     # Promises.
     Key("promise-<promise id>", "hash", "a promise", ("execution_id", "name", "schema", "settled")),
     Key("promises-<execution id>", "zset", "the open promises of an execution, in the order of opening"),
     Key("settled-<execution id>", "zset", "the settled promises that are kept, by the same numbers"),
     # Order and listing.
     Key("counters", "hash", "feed: the last position; ready: the last unlock that was given out; outbox-<target>: the last"
-        " number of an outbox; due-<queue>: the moment that was last announced; topics: the number of the last message",
-        ("feed", "ready", "outbox-<target>", "due-<queue>", "topics")),
+        " number of an outbox; topics: the number of the last message", ("feed", "ready", "outbox-<target>", "topics")),
+    Key("due", "zset", "queues by the moment that was last announced for each"),
     Key("feed", "stream", "the events of all executions in the order of commits: a reference position-count for those that"
         " were appended together, with the position and the seq of the last", ("execution_id", "seq")),
     Key("created", "zset", "all executions by the moment of their creation"),
     Key("by-kind-<kind>", "zset", "the same by kind, except workflows"),
     Key("by-status-<status>", "zset", "the same by the status that is shown"),
     Key("by-name-<name>", "zset", "the same by the name of the workflow"),
+    Key("named-<status>-<name>", "zset", "the same by the status that is shown and the name"),
     Key("by-tree-<tree id>", "zset", "the same by tree"),
     Key("by-parent-<entity id>", "zset", "the same by the entity that started them"),
     Key("by-tag-<name>=<value>", "zset", "the same by tag"),
     Key("by-failure-<type>", "zset", "the same by the type of the error that failed them"),
-    Key("ended", "zset", "executions that are complete, by the moment of their end"),
+    Key("ended-<status>", "zset", "executions that are complete, by the moment of their end"),
+    Key("ended-named-<status>-<name>", "zset", "the same by the name of the workflow too"),
+    Key("archived-<status>", "zset", "complete executions whose logs are in an archive, by the moment of their end"),
+    Key("archived-named-<status>-<name>", "zset", "the same by the name of the workflow too"),
     Key("dead-instances", "zset", "instances that are dead letters, by the moment at which they became so"),
     Key("dead-activities", "zset", "the same for activities"),
     Key("letters-<execution id>", "hash", "the dead letters among its activities: ref to reason"),

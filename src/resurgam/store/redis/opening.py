@@ -18,7 +18,7 @@ _logger: Final = logging.getLogger("resurgam.store")
 _NEEDED: Final = ("FCALL", "FUNCTION", "XADD")
 """Commands without which a server is too old."""
 
-_FORMAT: Final = b"1"
+_FORMAT: Final = b"2"
 """The version of the layout of the keys."""
 
 _SCANNED: Final = 1000
@@ -70,7 +70,8 @@ async def found_store(address: Address, home: Connection, primaries: Sequence[Co
         meta = await _read_meta(home, key)
     if meta.get(b"format", _FORMAT) != _FORMAT:
         raise StoreError(
-            f"{address}: the data has format {meta[b'format'].decode()}; a newer version of Resurgam is needed"
+            f"{address}: the data has format {meta[b'format'].decode()}, and this version of Resurgam reads format "
+            f"{_FORMAT.decode()}; use the version that wrote it, or another prefix, such as ?prefix=workflows"
         )
     partitions = int(meta[b"partitions"])
     if partitions != address.partitions:

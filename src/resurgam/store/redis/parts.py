@@ -47,6 +47,7 @@ _json = msgspec.json.Encoder()
 _pack = msgspec.msgpack.Encoder().encode
 _requests = msgspec.json.Decoder(ActivityRequest)
 _schemas = msgspec.json.Decoder(dict[str, Raw])
+_texts = msgspec.msgpack.Decoder(list[str])
 
 
 # Events.
@@ -102,18 +103,23 @@ def birth_part(started: events.Started) -> Part:
     """Return everything that begins an execution."""
     instance = r.Instance.of(started)
     parent = instance.parent
-    tags = [text for pair in instance.tags.items() for text in pair]
     return [
         *(instance.execution_id, instance.entity_id, started.type, encode_event(started).decode(), encode(instance)),
         *(instance.run_id, instance.attempt, first_run(instance), None if parent is None else parent.key),
         *(instance.kind, instance.name, instance.tree_id, None if parent is None else parent.entity_id, instance.queue),
-        *(instance.created_at, text_of(_pack(tags)) if tags else None, instance.status.value, instance.wake_at),
+        *(instance.created_at, tags_part(instance.tags), instance.status.value, instance.wake_at),
     ]
+
+
+def tags_part(tags: dict[str, str]) -> Raw | None:
+    """Return tags as names and values in turn; None if there are none."""
+    return text_of(_pack([text for pair in tags.items() for text in pair])) if tags else None
 
 
 def instance_of(view: Sequence[Any], *, beneath: bool = False) -> r.Instance:
     """Return the instance of a view: the JSON, and what overlays it. With *beneath* its status is that below a pause."""
-    stored, status, paused, closed_at, deactivated, last_seq, wake_at, parked, dead_letter, failure, schemas = view
+    stored, status, paused, closed_at, deactivated, last_seq, *rest = view
+    wake_at, parked, dead_letter, failure, tags, archived, schemas = rest
     return msgspec.structs.replace(
         decode(stored, r.Instance),
         status=Status.PAUSED if paused is not None and not beneath else status_of(status),
@@ -124,7 +130,9 @@ def instance_of(view: Sequence[Any], *, beneath: bool = False) -> r.Instance:
         parked=_text(parked),
         dead_letter=_text(dead_letter),
         failure=_text(failure),
+        tags={} if tags is None else _tags_of(tags),
         signal_schemas={} if schemas is None else _schemas.decode(schemas),
+        archived=_text(archived),
     )
 
 
@@ -136,6 +144,11 @@ def status_of(stored: bytes) -> Status:
 def schemas_text(schemas: dict[str, Raw]) -> str:
     """Return schemas of signals as text that is equal for equal schemas."""
     return _json.encode(dict(sorted(schemas.items()))).decode()
+
+
+def _tags_of(stored: bytes) -> dict[str, str]:
+    flat = _texts.decode(stored)
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _text(stored: bytes | None) -> str | None:
@@ -302,6 +315,7 @@ def _rest(part: r.Commit, routes: Routes, instance: r.Instance | None) -> Part |
         outcome.failure,
         None if answer is None else text_of(_pack(entry_part(answer))),
         None if instance is None else _instance_after(instance, part),
+        None if outcome.tags is None else tags_part(outcome.tags) or "",
     ]
 
 
@@ -324,6 +338,7 @@ def instance_after(instance: r.Instance, part: r.Commit) -> r.Instance:
         wake_at=outcome.wake_at,
         parked=outcome.diagnosis,
         signal_schemas=instance.signal_schemas if outcome.signal_schemas is None else outcome.signal_schemas,
+        tags=instance.tags if outcome.tags is None else outcome.tags,
         failure=outcome.failure or instance.failure,
     )
 

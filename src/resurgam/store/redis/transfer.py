@@ -4,6 +4,7 @@ An adoption is planned by the rules of `adoption` from what is stored, and carri
 the plan still holds: no other writer comes in between.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from resurgam.store.redis.contents import decode_log, pending_of, promise_of
 from resurgam.store.redis.library import text_of
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.outbox import OutboxDriver
-from resurgam.store.redis.parts import entry_part, instance_of, pending_part, schemas_text
+from resurgam.store.redis.parts import entry_part, instance_of, pending_part, schemas_text, tags_part
 from resurgam.store.rules import first_run
 
 _TRIES: Final = 20
@@ -67,13 +68,41 @@ class RedisTransfer:
         return [await self._remove(part) for part in parts]
 
     async def _remove(self, part: r.Removal) -> r.Removed | r.Changed:
+        versions = await self._unchanged(part)
+        if versions is None:
+            return r.Changed()
+        partition = self._link.partition_of(part.entity_id)
+        return r.Removed() if await self._link.ask(partition, "remove", [part.entity_id, *versions]) else r.Changed()
+
+    async def reserve(self, parts: Sequence[r.Reservation]) -> Sequence[r.Reserved | r.Changed]:
+        """Append the entries that say that complete executions are being archived."""
+        return await asyncio.gather(*map(self._reserve, parts))
+
+    async def _reserve(self, part: r.Reservation) -> r.Reserved | r.Changed:
+        event = part.event
+        entry = [part.entity_id, part.execution_id, event.seq, event.type, encode_event(event).decode()]
+        reserved = await self._link.ask(self._link.partition_of(part.entity_id), "reserve", entry)
+        return r.Reserved() if reserved else r.Changed()
+
+    async def archive(self, parts: Sequence[r.Archival]) -> Sequence[r.Archived | r.Changed]:
+        """Delete everything but the rows of executions that an archive holds."""
+        return [await self._archive(part) for part in parts]
+
+    async def _archive(self, part: r.Archival) -> r.Archived | r.Changed:
+        versions = await self._unchanged(part)
+        if versions is None:
+            return r.Changed()
+        partition = self._link.partition_of(part.entity_id)
+        done = await self._link.ask(partition, "archive", [part.entity_id, part.archive, *versions])
+        return r.Archived() if done else r.Changed()
+
+    async def _unchanged(self, part: r.Removal | r.Archival) -> Sequence[str] | None:
+        """Return the ids and versions of executions in turn; None if one differs from its copy, or is gone."""
         named = {copy.instance.execution_id for copy in part.copies}
         found = [one for one in await self._versions(part.entity_id) if one[0].instance.execution_id in named]
         if tuple(copy for copy, _ in found) != part.copies:
-            return r.Changed()
-        versions = [text for copy, version in found for text in (copy.instance.execution_id, version)]
-        partition = self._link.partition_of(part.entity_id)
-        return r.Removed() if await self._link.ask(partition, "remove", [part.entity_id, *versions]) else r.Changed()
+            return None
+        return [text for copy, version in found for text in (copy.instance.execution_id, version)]
 
     async def flush(self) -> None:
         """Carry the effects of all commits so far, whoever made them."""
@@ -147,6 +176,7 @@ def _part_of(part: r.Adoption, plan: AdoptionPlan, here: _Known) -> list[Any]:
         [item for one in here.known for item in (one.execution_id, one.status.terminal)],
         [item for pair in holders for item in pair],
         plan.order,
+        plan.restored,
         [_copy_part(copy) for copy in plan.copies],
     ]
 
@@ -172,8 +202,7 @@ def _state_of(copy: r.Copy) -> dict[str, Any]:
     """Return the fields of the state of an execution; those that are None are absent."""
     instance = copy.instance
     names = ("entity_id", "run_id", "attempt", "kind", "name", "tree_id", "queue", "created_at", "last_seq")
-    optional = ("wake_at", "closed_at", "parked", "dead_letter", "failure")
-    tags = [text for pair in instance.tags.items() for text in pair]
+    optional = ("wake_at", "closed_at", "parked", "dead_letter", "failure", "archived")
     return {
         **{name: getattr(instance, name) for name in (*names, *optional)},
         "status": instance.status.value,
@@ -181,6 +210,6 @@ def _state_of(copy: r.Copy) -> dict[str, Any]:
         "first_run": first_run(instance),
         "parent_key": None if instance.parent is None else instance.parent.key,
         "parent": None if instance.parent is None else instance.parent.entity_id,
-        "tags": text_of(_pack(tags)) if tags else None,
+        "tags": tags_part(instance.tags),
         "paused": None if copy.paused is None else copy.paused.value,
     }

@@ -191,6 +191,8 @@ def withdraw(t: Transaction, execution_id: str, withdrawal: Withdrawal, covered:
         answered=withdrawal.answered,
         never_started=withdrawal.never_started,
     )
+    if gone:
+        t.busy_queues.clear()  # it may have been the only one that waited in its queue
     gone = gone or (withdrawal.ref in covered and is_withdrawn(withdrawal))
     if not gone or withdrawal.entry is None:
         return 0

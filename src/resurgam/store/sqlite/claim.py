@@ -27,7 +27,9 @@ def claim_eagerly(t: Transaction, execution_id: str, queue: str, offer: r.EagerO
     """Lease an instance that was just made ready to the worker that offers, unless older work waits in its queue."""
     if offer is None or queue not in offer.queues:
         return None
-    rows = t.session.fetch("claimable_eagerly", execution_id=execution_id, worker=offer.worker, now=t.now)
+    rows = t.session.fetch(
+        "claimable_eagerly", execution_id=execution_id, worker=offer.worker, redeliveries=REDELIVERIES, now=t.now
+    )
     return next(iter(_lease(t, rows)), None)
 
 

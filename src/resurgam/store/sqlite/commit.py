@@ -11,13 +11,13 @@ from resurgam.core.outcome import ActivityRequest, Outcome
 from resurgam.core.state import Status, closing_entry
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
-from resurgam.store.rules import covered_by, is_withdrawn, overtakes
+from resurgam.store.rules import TRIED_KEPT, covered_by, is_withdrawn, overtakes
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import choose_eager, eager_tasks, retry, schedule, withdraw
 from resurgam.store.sqlite.covered import encode_requests, lease_requests
 from resurgam.store.sqlite.effects import send_effects
 from resurgam.store.sqlite.inbox import entries_since
-from resurgam.store.sqlite.instances import find
+from resurgam.store.sqlite.instances import change_tags, find
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -34,14 +34,13 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
     before = find(t.session, part.execution_id) if heirs else None
     covered = covered_by(part, eager)
     running = encode_requests(_running_after(part, covered)) if keeps else None
-    if keeps and _step(t, part, running):
-        wake = part.wake
-    else:
+    wake, paused = part.wake, False
+    if not _step(t, part, running, keeps=keeps):
         hit = _update(t, part, running, keeps=keeps)
         if not hit:
             return _refused(t, part)
-        wake = hit[0]["wake"]
-        if eager and hit[0]["paused"] is not None:
+        wake, paused = hit[0]["wake"], hit[0]["paused"] is not None
+        if eager and paused:
             eager, covered, keeps = (), (), not part.release
             _take_back(t, part)
     _note(t, part, released_ready=not keeps and wake != part.wake)
@@ -49,8 +48,8 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
         lease_requests(t, part.execution_id, part.running)
     without_row = {request.ref for request in (*part.running, *covered)} if keeps else set()
     wake += _apply(t, part, eager, without_row)
-    if outcome.status is Status.DIVERGED:
-        t.session.execute("mark_tried", execution_id=part.execution_id, worker=part.worker)
+    if paused:
+        t.busy_queues.clear()  # what it has scheduled is held back
     if heirs or _has_effects(outcome):
         send_effects(t, part.execution_id, outcome, before)
     if outcome.children or outcome.messages:
@@ -81,18 +80,16 @@ def _take_back(t: Transaction, part: r.Commit) -> None:
         t.session.execute("set_covered", execution_id=part.execution_id, covered=running)
 
 
-def _step(t: Transaction, part: r.Commit, running: str | None) -> bool:
+def _step(t: Transaction, part: r.Commit, running: str | None, *, keeps: bool) -> bool:
     """Make the fenced update of most commits: a running instance whose inbox did not change."""
     outcome = part.outcome
-    return outcome.status is Status.RUNNING and bool(
-        t.session.run(
-            "commit_step",
-            (
-                *(0, 0, part.base_seq + len(outcome.events), running),
-                *(part.execution_id, part.epoch, part.base_seq, part.wake, outcome.wake_at),
-            ),
-        )
-    )
+    if outcome.status is not Status.RUNNING:
+        return False
+    last_seq = part.base_seq + len(outcome.events)
+    fence = (part.execution_id, part.epoch, part.base_seq, part.wake)
+    if keeps:
+        return bool(t.session.run("commit_step", (0, 0, last_seq, running, *fence, outcome.wake_at)))
+    return bool(t.session.run("commit_and_rest", (last_seq, outcome.wake_at, *fence)))
 
 
 def _update(t: Transaction, part: r.Commit, running: str | None, *, keeps: bool) -> Sequence[Row]:
@@ -152,10 +149,7 @@ def _apply(t: Transaction, part: r.Commit, eager: Sequence[ActivityRequest], wit
     if answered:
         t.session.put_off("remove_activity", [(execution_id, ref) for ref in answered])
     session = t.session
-    if outcome.signal_schemas is not None:
-        session.execute("set_signal_schemas", execution_id=execution_id, schemas=encode(outcome.signal_schemas))
-    if outcome.failure is not None:
-        session.execute("set_failure", execution_id=execution_id, failure=outcome.failure)
+    _describe(t, part)
     if outcome.consumed:
         session.put_off("consume_inbox", [(number, execution_id) for number in outcome.consumed])
     if outcome.activities:
@@ -166,6 +160,20 @@ def _apply(t: Transaction, part: r.Commit, eager: Sequence[ActivityRequest], wit
     if not outcome.withdrawals:
         return 0
     return sum(withdraw(t, execution_id, withdrawal, without_row) for withdrawal in outcome.withdrawals)
+
+
+def _describe(t: Transaction, part: r.Commit) -> None:
+    """Write what others must know of the instance, as far as the outcome says it."""
+    outcome, execution_id, session = part.outcome, part.execution_id, t.session
+    if outcome.signal_schemas is not None:
+        session.execute("set_signal_schemas", execution_id=execution_id, schemas=encode(outcome.signal_schemas))
+    if outcome.tags is not None:
+        change_tags(session, execution_id, outcome.tags)
+    if outcome.failure is not None:
+        session.execute("set_failure", execution_id=execution_id, failure=outcome.failure)
+    if outcome.status is Status.DIVERGED:
+        session.execute("mark_tried", execution_id=execution_id, worker=part.worker)
+        session.execute("forget_old_tries", execution_id=execution_id, worker=part.worker, kept=TRIED_KEPT)
 
 
 def _has_effects(outcome: Outcome) -> bool:

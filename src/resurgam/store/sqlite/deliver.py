@@ -69,6 +69,7 @@ def apply(t: Transaction, execution_id: str, event: events.Event) -> bool:
         case events.WorkflowPaused():
             pause = r.Pause.TREE if event.tree else r.Pause.ALONE
             applied = t.session.execute("pause_instance", execution_id=execution_id, paused=pause.value)
+            t.busy_queues.clear()  # its activities may have been the only ones that waited
         case events.WorkflowResumed():
             applied = t.session.execute("resume_instance", execution_id=execution_id, ready_at=t.ready_at())
             t.busy_queues.clear()  # the pause has held its activities back

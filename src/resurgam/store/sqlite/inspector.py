@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from resurgam.core import event as events
@@ -14,12 +14,12 @@ from resurgam.core.errors import StoreError
 from resurgam.core.event import decode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.encoding import encode
 from resurgam.store.sqlite.activities import open_activity_of
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
 from resurgam.store.sqlite.covered import by_ref, open_ones
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.instances import find, newest
+from resurgam.store.sqlite.listing import ended, listed
 from resurgam.store.sqlite.migrate import check_ours, check_readable, newest_version
 from resurgam.store.sqlite.rows import instance_of, promise_of, unpack
 from resurgam.store.sqlite.session import Row, Session, Snapshots
@@ -28,9 +28,6 @@ from resurgam.store.sqlite.topics import messages_on
 logger = logging.getLogger("resurgam.store")
 
 T = TypeVar("T")
-
-_MIN: Final = -(2**63)
-_MAX: Final = 2**63 - 1
 
 
 class SqliteInspector:
@@ -58,19 +55,18 @@ class SqliteInspector:
 
     async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
         """Return complete executions in the order in which they ended."""
-        closed_at, execution_id = query.after or (-1, "")
-        rows = self._file.read(
-            lambda session: session.fetch(
-                "ended_instances",
-                before=query.before,
-                status=None if query.status is None else query.status.value,
-                name=query.name,
-                closed_at=closed_at,
-                execution_id=execution_id,
-                limit=query.limit,
-            )
-        )
+        rows = self._file.read(lambda session: ended(session, query))
         return [instance for row in rows for instance in _decodable(instance_of, row)]
+
+    async def dead_letters(self, cursor: str | None = None, limit: int = 100) -> r.Page:
+        """Return executions that are dead letters, or have activities that are, in the order of their ids."""
+
+        def look(session: Session) -> r.Page:
+            rows = session.fetch("dead_letters", after=cursor or "", limit=limit + 1)
+            more = rows[limit - 1]["execution_id"] if len(rows) > limit else None
+            return r.Page(instances=tuple(_decoded(session, rows[:limit])), cursor=more)
+
+        return self._file.read(look)
 
     async def history(
         self,
@@ -167,50 +163,12 @@ class ReadOnlyFile:
 
 
 def _page(session: Session, query: r.Query) -> r.Page:
-    before, before_id = _first(query)
-    tag_name, tag_value = min(query.tags.items(), default=(None, None))  # the one whose index a list by tags reads
-    rows = session.fetch(
-        _listing(query),
-        status=None if query.status is None else query.status.value,
-        kind=query.kind,
-        name=query.name,
-        since=_MIN if query.since is None else query.since,
-        before=before,
-        before_id=before_id,
-        failure=query.failure,
-        newest_only=query.newest_only,
-        parent=query.parent,
-        tree_id=query.tree_id,
-        tags=encode(query.tags),
-        tag_name=tag_name,
-        tag_value=tag_value,
-        limit=query.limit + 1,
-    )
-    page = tuple(_listed(session, rows[: query.limit]))
+    rows = listed(session, query, query.limit + 1)
+    page = tuple(_decoded(session, rows[: query.limit]))
     return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > query.limit and page else None)
 
 
-def _listing(query: r.Query) -> str:
-    """Return the statement for a list: each uses an index of its own, which one statement for all could not."""
-    if query.parent is not None:
-        return "listed_children"
-    if query.tree_id is not None:
-        return "listed_tree"
-    if query.failure is not None:
-        return "listed_failed"
-    return "listed_tagged" if query.tags else "listed_instances"
-
-
-def _first(query: r.Query) -> tuple[int, str]:
-    """Return the position before which a page begins: the cursor or *until*, whichever is earlier."""
-    until = (_MAX if query.until is None else query.until, "")
-    if query.cursor is None:
-        return until
-    moment, _, execution_id = query.cursor.partition("-")
-    return min(until, (int(moment), execution_id))
-
-
-def _listed(session: Session, rows: Sequence[Row]) -> Iterator[r.Instance]:
+def _decoded(session: Session, rows: Sequence[Row]) -> Iterator[r.Instance]:
     """Yield the instances of a page; log and leave out those that this version cannot decode."""
     for row in rows:
         try:

@@ -1,6 +1,9 @@
 """Find instances by their ids, and tag them."""
 
+from collections.abc import Mapping
+
 from resurgam.store import records as r
+from resurgam.store.encoding import encode
 from resurgam.store.sqlite.session import Row, Session
 
 
@@ -23,3 +26,11 @@ def tag(session: Session, instance: r.Instance) -> None:
     of = {"created_at": instance.created_at, "execution_id": instance.execution_id}
     rows = [{"name": name, "value": value, **of} for name, value in instance.tags.items()]
     session.execute_many("tag_instance", rows)
+
+
+def change_tags(session: Session, execution_id: str, tags: Mapping[str, str]) -> None:
+    """Give an instance these tags in place of its own."""
+    session.execute("set_tags", execution_id=execution_id, tags=encode(tags))
+    session.execute("purge_tags", execution_id=execution_id)
+    rows = [{"name": name, "value": value, "execution_id": execution_id} for name, value in tags.items()]
+    session.execute_many("add_tag", rows)

@@ -9,14 +9,12 @@ from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.transaction import Transaction
 from resurgam.store.watches import log_key, query_key
 
-_STATEMENTS: Final = (
-    "purge_instance",
-    "purge_tags",
+_ROW: Final = ("purge_instance", "purge_tags", "purge_answer")
+_REST: Final = (
     "purge_events",
     "purge_inbox",
     "purge_activities",
     "purge_promises",
-    "purge_answer",
     "forget_tries",
 )
 
@@ -35,7 +33,14 @@ def purge(t: Transaction, execution: r.Addressed) -> r.Purged | r.Missing | r.Un
 
 def delete(t: Transaction, execution_id: str) -> None:
     """Delete everything of an execution, open or closed."""
-    for statement in _STATEMENTS:
+    for statement in _ROW:
+        t.session.execute(statement, execution_id=execution_id)
+    delete_rest(t, execution_id)
+
+
+def delete_rest(t: Transaction, execution_id: str) -> None:
+    """Delete everything of an execution but its row, by which it is found and listed."""
+    for statement in _REST:
         t.session.execute(statement, execution_id=execution_id)
     queries = t.session.fetch("purge_queries", execution_id=execution_id)
     t.changes.touched |= {execution_id, log_key(execution_id)}

@@ -1,5 +1,6 @@
--- Every statement of the SQLite store. Each has a name and a sentence. Parameters are named, or by position (?) in the
--- statements of every step. A part that several statements share has its name in braces.
+-- Every statement of the SQLite store but those of lists, which `listing.py` builds. Each has a name and a sentence.
+-- Parameters are named, or by position (?) in the statements of every step. A part that several statements share has its
+-- name in braces.
 
 -- instance_by_execution: Return one instance with all its columns.
 SELECT * FROM instances WHERE execution_id = :execution_id;
@@ -14,6 +15,9 @@ WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
 -- executions_of: List the executions of an entity, oldest first.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position;
 
+-- executions_of_run: List the executions of a run, oldest first.
+SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position;
+
 -- entity_known: Return a row if an entity has an execution.
 SELECT 1 FROM instances WHERE entity_id = ? LIMIT 1;
 
@@ -26,7 +30,8 @@ json_array(
     instances.execution_id, instances.entity_id, instances.run_id, instances.tree_id, instances.generation,
     instances.attempt, instances.kind, instances.name, instances.queue, instances.status, instances.created_at,
     instances.closed_at, instances.deactivated, instances.last_seq, instances.wake_at, instances.tags, instances.parked,
-    instances.dead_letter, instances.paused, instances.parent, instances.signal_schemas, instances.failure)
+    instances.dead_letter, instances.paused, instances.parent, instances.signal_schemas, instances.failure,
+    instances.archived)
 
 -- {dead_letters}: The dead letters among the activities of an instance, as a JSON array.
 (SELECT json_group_array(dead_letter) FROM (
@@ -43,6 +48,13 @@ WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position DESC LIMIT 1
 -- shown_execution: The same of one execution, if it belongs to the entity, and to the run unless :run_id is NULL.
 SELECT {instance}, {dead_letters} FROM instances
 WHERE execution_id = :execution_id AND entity_id = :entity_id AND (:run_id IS NULL OR run_id = :run_id);
+
+-- dead_letters: Return executions after an id that are dead letters, or have activities that are.
+SELECT * FROM instances WHERE execution_id IN (
+    SELECT execution_id FROM instances WHERE dead_letter IS NOT NULL AND execution_id > :after
+    UNION SELECT execution_id FROM activities WHERE dead_letter IS NOT NULL AND execution_id > :after
+    ORDER BY execution_id LIMIT :limit)
+ORDER BY execution_id;
 
 -- same_execution: Return the execution of an entity with this run and attempt.
 SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND attempt = :attempt ORDER BY position LIMIT 1;
@@ -77,6 +89,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif
 
 -- tag_instance: Insert a tag of an instance.
 INSERT INTO instance_tags (name, value, created_at, execution_id) VALUES (:name, :value, :created_at, :execution_id);
+
+-- add_tag: Insert a tag of an instance that is there.
+INSERT INTO instance_tags (name, value, created_at, execution_id)
+SELECT :name, :value, created_at, execution_id FROM instances WHERE execution_id = :execution_id;
+
+-- set_tags: Set the tags that an instance shows.
+UPDATE instances SET tags = :tags WHERE execution_id = :execution_id;
 
 -- append_event: Append an entry to a log.
 INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?);
@@ -184,7 +203,7 @@ FROM instances JOIN (
 
 -- {claimable_eagerly}: Whether a worker may claim an instance that was made ready, and no older work waits in its queue.
 instances.leased_until IS NULL AND instances.dead_letter IS NULL AND instances.paused IS NULL
-  AND instances.status = 'running'
+  AND instances.status = 'running' AND instances.deliveries < :redeliveries
   AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = instances.execution_id AND tried.worker = :worker)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS older
@@ -207,8 +226,7 @@ WHERE execution_id = :execution_id AND {claimable_eagerly};
 SELECT {instance}, execution_id, position, wake, epoch, queue, signal_schemas,
        EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = instances.execution_id) AS unread
 FROM instances
-WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id) AND deliveries < :redeliveries
-  AND {claimable_eagerly};
+WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id) AND {claimable_eagerly};
 
 -- wake_and_lease: Raise the wake counter of an instance and lease it.
 -- A statement of its own: an update that returns its row would build a table for it.
@@ -241,6 +259,12 @@ WHERE execution_id = ?5 AND epoch = ?6 AND leased_until IS NOT NULL AND last_seq
 UPDATE instances SET last_seq = ?3, covered = ?4, deliveries = 0
 WHERE execution_id = ?5 AND epoch = ?6 AND leased_until IS NOT NULL AND last_seq = ?7 AND wake = ?8 AND wake_at IS NULL
   AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '' AND {no_older_activity};
+
+-- commit_and_rest: The same with the end of the lease. It touches no index of lists, which have the status.
+UPDATE instances
+SET last_seq = ?, wake_at = ?, deliveries = 0, covered = NULL, leased_until = NULL, lease_owner = NULL, ready = 0
+WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ?
+  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
 
 -- commit_and_keep: Make the fenced update of a commit that keeps its lease. No row: the commit is refused.
 -- An instance that was begun meanwhile stays begun.
@@ -291,9 +315,9 @@ WHERE execution_id = :execution_id;
 -- forget_tries: Offer a parked instance again to the workers that have tried it.
 DELETE FROM tried WHERE execution_id = :execution_id;
 
--- revive_instance: Hand out again an instance that is a dead letter or parked.
+-- revive_instance: Hand out again an instance that is a dead letter or parked, unless its log is in an archive.
 UPDATE instances SET dead_letter = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END
-WHERE execution_id = :execution_id AND (dead_letter IS NOT NULL OR parked IS NOT NULL);
+WHERE execution_id = :execution_id AND archived IS NULL AND (dead_letter IS NOT NULL OR parked IS NOT NULL);
 
 -- revive_activities: Hand out again the activities of an instance that are dead letters.
 UPDATE activities SET dead_letter = NULL, deliveries = 0, available_at = visible_at
@@ -302,6 +326,11 @@ WHERE execution_id = :execution_id AND dead_letter IS NOT NULL;
 -- extend_instance: Renew the lease of an instance.
 UPDATE instances SET leased_until = :until
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL RETURNING wake;
+
+-- forget_old_tries: Forget workers that have tried a parked instance, as far as there are too many.
+DELETE FROM tried WHERE execution_id = :execution_id AND worker IN (
+    SELECT worker FROM tried WHERE execution_id = :execution_id AND worker <> :worker
+    LIMIT max(0, (SELECT count(*) FROM tried WHERE execution_id = :execution_id) - :kept));
 
 -- mark_tried: Note a worker whose code does not fit a parked instance.
 INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worker);
@@ -431,16 +460,26 @@ DELETE FROM answers WHERE execution_id = :execution_id;
 -- purge_queries: Delete the queries of it.
 DELETE FROM queries WHERE execution_id = :execution_id RETURNING query_id;
 
+-- archive_instance: Note the archive that holds everything else of an execution; no lease and no work is left of it.
+UPDATE instances SET archived = :archive, ready = 0, deliveries = 0, last_failure = '', leased_until = NULL,
+    lease_owner = NULL, covered = NULL
+WHERE execution_id = :execution_id;
+
+-- reserve_instance: Count the entry that reserves a complete execution for an archive; no row if it may not be appended.
+UPDATE instances SET last_seq = :seq
+WHERE execution_id = :execution_id AND entity_id = :entity_id AND deactivated AND archived IS NULL AND last_seq = :seq - 1
+  AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = instances.execution_id);
+
 -- activities_of: List the activities of an execution.
 SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
 -- adopt_instance: Insert an execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
                        created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead_letter, ready, wake,
-                       paused, parent, parent_id, first_run, signal_schemas, failure)
+                       paused, parent, parent_id, first_run, signal_schemas, failure, archived)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
         :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead_letter, :ready, :wake,
-        :paused, :parent, :parent_id, :first_run, :signal_schemas, :failure);
+        :paused, :parent, :parent_id, :first_run, :signal_schemas, :failure, :archived);
 
 -- adopt_activity: Insert an activity that comes with it, without a lease.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead_letter,
@@ -488,91 +527,6 @@ UPDATE instances SET leased_until = :now WHERE lease_owner = :owner AND leased_u
 
 -- end_activity_leases: End the leases of a dead owner on activities.
 UPDATE activities SET available_at = :now WHERE lease_owner = :owner AND available_at > :now;
-
--- listed_instances: Return a page of instances, newest first; it begins before (:before, :before_id).
-SELECT * FROM instances
-WHERE (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
-  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
-  AND (NOT :newest_only OR NOT EXISTS (
-      SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
-  AND NOT EXISTS (
-      SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
-                        WHERE had.name = wanted.key AND had.value = wanted.value
-                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
-ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
-
--- listed_failed: The same of instances that failed with one type.
-SELECT * FROM instances
-WHERE failure = :failure
-  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
-  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
-  AND (NOT :newest_only OR NOT EXISTS (
-      SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
-  AND NOT EXISTS (
-      SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
-                        WHERE had.name = wanted.key AND had.value = wanted.value
-                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
-ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
-
--- listed_tree: The same of one tree.
-SELECT * FROM instances
-WHERE tree_id = :tree_id
-  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
-  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
-  AND (NOT :newest_only OR NOT EXISTS (
-      SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
-  AND NOT EXISTS (
-      SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
-                        WHERE had.name = wanted.key AND had.value = wanted.value
-                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
-ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
-
--- listed_children: The same of the children of one entity, in one tree or in any.
-SELECT * FROM instances
-WHERE parent_id = :parent AND (:tree_id IS NULL OR tree_id = :tree_id)
-  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
-  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
-  AND (NOT :newest_only OR NOT EXISTS (
-      SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
-  AND NOT EXISTS (
-      SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
-                        WHERE had.name = wanted.key AND had.value = wanted.value
-                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
-ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
-
--- listed_tagged: The same of instances that have a tag.
-SELECT instances.* FROM instance_tags AS tag CROSS JOIN instances USING (execution_id)
-WHERE tag.name = :tag_name AND tag.value = :tag_value
-  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR instances.name = :name)
-  AND tag.created_at >= :since AND (tag.created_at, tag.execution_id) < (:before, :before_id)
-  AND (NOT :newest_only OR NOT EXISTS (
-      SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
-  AND NOT EXISTS (
-      SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
-                        WHERE had.name = wanted.key AND had.value = wanted.value
-                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
-ORDER BY tag.created_at DESC, tag.execution_id DESC LIMIT :limit;
-
--- ended_instances: List complete executions that ended before a moment, in the order in which they ended.
-SELECT * FROM instances
-WHERE deactivated AND closed_at < :before AND (closed_at, execution_id) > (:closed_at, :execution_id)
-  AND (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
-ORDER BY closed_at, execution_id LIMIT :limit;
 
 -- activity_dead_letters: List the dead letters among the activities of an instance.
 SELECT dead_letter FROM activities WHERE execution_id = :execution_id AND dead_letter IS NOT NULL ORDER BY ref;

@@ -31,12 +31,12 @@ def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneat
     (
         _, execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, closed_at,
         deactivated, last_seq, wake_at, tags, parked, dead_letter, _ready, _wake, _epoch, _owner, _until, _deliveries,
-        _last_failure, paused, parent, _parent_id, _first_run, signal_schemas, failure, *_
+        _last_failure, paused, parent, _parent_id, _first_run, signal_schemas, failure, _covered, archived, *_
     ) = row
     return _instance(
         execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, closed_at,
         deactivated, last_seq, wake_at, tags, parked, dead_letter, None if beneath else paused, parent, signal_schemas,
-        failure, activity_dead_letters=activity_dead_letters,
+        failure, archived, activity_dead_letters=activity_dead_letters,
     )
     # fmt: on
 
@@ -70,6 +70,7 @@ def _instance(  # noqa: PLR0913, PLR0917 -- the columns of an instance
     parent: str | None,
     signal_schemas: str | None,
     failure: str | None,
+    archived: str | None,
     *,
     activity_dead_letters: tuple[str, ...],
 ) -> r.Instance:
@@ -96,6 +97,7 @@ def _instance(  # noqa: PLR0913, PLR0917 -- the columns of an instance
         parent=None if parent is None else decode(parent, events.Parent),
         signal_schemas=schemas_of(signal_schemas),
         failure=failure,
+        archived=archived,
     )
 
 

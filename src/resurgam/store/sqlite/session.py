@@ -38,6 +38,12 @@ class Session:
             self.write_rows()
         return self._connection.execute(self._queries[query], parameters).fetchall()
 
+    def select(self, statement: str, parameters: Mapping[str, object]) -> Sequence[Row]:
+        """Run a statement that was built for a query and return its rows."""
+        if self._entries or self._rows:
+            self.write_rows()
+        return self._connection.execute(statement, parameters).fetchall()
+
     def execute(self, query: str, **parameters: object) -> int:
         """Run a named statement and return how many rows it changed."""
         if self._entries or self._rows:

@@ -11,7 +11,7 @@ from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
 from resurgam.store.sqlite.covered import by_ref, pending_ones
 from resurgam.store.sqlite.instances import find, tag
-from resurgam.store.sqlite.purge import delete
+from resurgam.store.sqlite.purge import delete, delete_rest
 from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots
 from resurgam.store.sqlite.transaction import Transaction, Write
@@ -36,26 +36,68 @@ class SqliteTransfer:
         """Delete executions that another store has adopted."""
         return await self._write(lambda t: [remove(t, part) for part in parts]) if parts else []
 
+    async def reserve(self, parts: Sequence[r.Reservation]) -> Sequence[r.Reserved | r.Changed]:
+        """Append the entries that say that complete executions are being archived."""
+        return await self._write(lambda t: [reserve(t, part) for part in parts]) if parts else []
+
+    async def archive(self, parts: Sequence[r.Archival]) -> Sequence[r.Archived | r.Changed]:
+        """Delete everything but the rows of executions that an archive holds."""
+        return await self._write(lambda t: [archive(t, part) for part in parts]) if parts else []
+
     async def flush(self) -> None:
         """Do nothing: effects are part of the commit."""
 
 
 def remove(t: Transaction, part: r.Removal) -> r.Removed | r.Changed:
     """Delete executions of an entity, unless one of them has changed."""
-    named = {copy.instance.execution_id for copy in part.copies}
-    rows = t.session.fetch("executions_of", entity_id=part.entity_id)
-    copies = [_copy(t.session, row) for row in rows if row["execution_id"] in named]
-    if tuple(copies) != part.copies:
+    if not _are_unchanged(t.session, part):
         return r.Changed()
-    for copy in copies:
+    for copy in part.copies:
         delete(t, copy.instance.execution_id)
     return r.Removed()
 
 
+def reserve(t: Transaction, part: r.Reservation) -> r.Reserved | r.Changed:
+    """Append an entry to the log of a complete execution, unless there is more to come in it."""
+    ids = {"entity_id": part.entity_id, "execution_id": part.execution_id}
+    if not t.session.execute("reserve_instance", **ids, seq=part.event.seq):
+        return r.Changed()
+    history.append(t, part.execution_id, (part.event,))
+    return r.Reserved()
+
+
+def archive(t: Transaction, part: r.Archival) -> r.Archived | r.Changed:
+    """Delete everything but the rows of executions of an entity, unless one of them has changed or is not complete."""
+    instances = [copy.instance for copy in part.copies]
+    if not all(instance.deactivated and instance.archived is None for instance in instances):
+        return r.Changed()
+    if not _are_unchanged(t.session, part):
+        return r.Changed()
+    for instance in instances:
+        delete_rest(t, instance.execution_id)
+        t.session.execute("archive_instance", execution_id=instance.execution_id, archive=part.archive)
+    return r.Archived()
+
+
+def _are_unchanged(session: Session, part: r.Removal | r.Archival) -> bool:
+    """Whether new copies of executions of an entity would equal those of a part."""
+    found = [session.fetch("instance_by_execution", execution_id=copy.instance.execution_id) for copy in part.copies]
+    rows = sorted((row for rows in found for row in rows if row["entity_id"] == part.entity_id), key=_position)
+    return tuple(_copy(session, row) for row in rows) == part.copies
+
+
+def _position(row: Row) -> int:
+    position: int = row["position"]
+    return position
+
+
 def copies_of(session: Session, entity_id: str, run_id: str | None) -> Sequence[r.Copy]:
     """Return everything that is kept of an entity's executions, or of one run's, oldest first."""
-    rows = session.fetch("executions_of", entity_id=entity_id)
-    return [_copy(session, row) for row in rows if run_id in (None, row["run_id"])]
+    if run_id is None:
+        rows = session.fetch("executions_of", entity_id=entity_id)
+    else:
+        rows = session.fetch("executions_of_run", entity_id=entity_id, run_id=run_id)
+    return [_copy(session, row) for row in rows]
 
 
 def _copy(session: Session, row: Row) -> r.Copy:
@@ -96,6 +138,8 @@ def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
     if isinstance(plan, r.Exists):
         return plan
     ready_at = t.ready_at()
+    for execution_id in plan.restored:
+        delete(t, execution_id)
     for copy in plan.copies:
         _insert(t, copy, ready_at)
     if [instance.execution_id for instance in executions_of(part.entity_id)] != plan.order:
@@ -118,6 +162,7 @@ def _insert(t: Transaction, copy: r.Copy, ready_at: int) -> None:
         dead_letter=instance.dead_letter,
         signal_schemas=encode(instance.signal_schemas) if instance.signal_schemas else None,
         failure=instance.failure,
+        archived=instance.archived,
         ready=ready_at if copy.ready and instance.status is not Status.SCHEDULED else 0,
         wake=len(copy.inbox),
     )

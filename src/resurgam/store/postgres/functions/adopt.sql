@@ -1,6 +1,7 @@
 -- Adopt executions of one entity, all of them or none, if what the plan was made from still holds; the answer is whether it does.
 -- part: entity id; its executions, oldest first: id and whether it is closed; promises: id and the execution that holds it, or
---   null; the order of all its executions afterwards; copies to insert, see shared/transfer.sql
+--   null; the order of all its executions afterwards; copies to insert, see shared/transfer.sql; those of them that are archived
+--   here: their rows are deleted first
 -- tables: instances, states, instance_tags, events, inbox, activities, answers, promises
 -- locks: the states of the executions of all entities and of the holders of all promises, in the order of entity ids
 
@@ -34,9 +35,13 @@ BEGIN
     ) OR EXISTS (
         SELECT 1 FROM jsonb_array_elements(part -> 2) AS held
         LEFT JOIN {schema}.promises p ON p.promise_id = held ->> 0 WHERE p.execution_id IS DISTINCT FROM held ->> 1
+    ) OR EXISTS (
+        SELECT 1 FROM jsonb_array_elements_text(part -> 5) AS restored
+        JOIN {schema}.instances i ON i.execution_id = restored WHERE i.archived IS NULL OR i.entity_id <> part ->> 0
     ) THEN
         RETURN false;
     END IF;
+    PERFORM {schema}.purge_delete_{code}(frame, restored) FROM jsonb_array_elements_text(part -> 5) AS restored;
     -- The open one comes first: another can stand in its way only, as long as nothing else is written.
     FOR copy IN SELECT value FROM jsonb_array_elements(part -> 4) ORDER BY value ->> 'closed_at' IS NOT NULL LOOP
         IF NOT {schema}.transfer_insert_{code}(frame, copy) THEN

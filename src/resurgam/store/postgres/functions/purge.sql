@@ -6,7 +6,7 @@
 --   queries
 -- locks: the states in the order of entity ids, then the rest
 
--- Delete everything of an execution but its rows and its log.
+-- Delete everything of an execution but its rows, its log and its kept answer.
 CREATE FUNCTION {schema}.purge_empty_{code}(id text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     query text;
@@ -14,7 +14,6 @@ BEGIN
     DELETE FROM {schema}.activities a WHERE a.execution_id = id;
     DELETE FROM {schema}.inbox n WHERE n.execution_id = id;
     DELETE FROM {schema}.promises p WHERE p.execution_id = id;
-    DELETE FROM {schema}.answers a WHERE a.execution_id = id;
     DELETE FROM {schema}.tried t WHERE t.execution_id = id;
     FOR query IN DELETE FROM {schema}.queries q WHERE q.execution_id = id RETURNING q.query_id LOOP
         PERFORM {schema}.notices_note_{code}('query', query);
@@ -27,6 +26,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM {schema}.purge_empty_{code}(id);
     DELETE FROM {schema}.events e WHERE e.execution_id = id;
+    DELETE FROM {schema}.answers a WHERE a.execution_id = id;
     DELETE FROM {schema}.instance_tags t WHERE t.execution_id = id;
     DELETE FROM {schema}.instances i WHERE i.execution_id = id;
     DELETE FROM {schema}.states s WHERE s.execution_id = id;

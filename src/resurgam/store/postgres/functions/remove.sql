@@ -14,11 +14,7 @@ BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(
         SELECT wanted ->> 0 FROM jsonb_array_elements(parts) AS one, jsonb_array_elements(one -> 1) AS wanted));
     FOR part IN SELECT value FROM jsonb_array_elements(parts) LOOP
-        SELECT part -> 1 = coalesce(jsonb_agg(jsonb_build_array(i.execution_id, {schema}.transfer_version_{code}(s))
-                                              ORDER BY i.position), '[]') INTO same
-        FROM {schema}.instances i JOIN {schema}.states s USING (execution_id)
-        WHERE i.entity_id = part ->> 0 AND i.execution_id IN (
-            SELECT wanted ->> 0 FROM jsonb_array_elements(part -> 1) AS wanted);
+        same := {schema}.transfer_is_unchanged_{code}(part ->> 0, part -> 1);
         IF same THEN
             PERFORM {schema}.purge_delete_{code}(frame, one ->> 0) FROM jsonb_array_elements(part -> 1) AS one;
         END IF;

@@ -44,7 +44,7 @@ local function copies(call, part)
     if row and (not run_id or row.fields.run_id == run_id) then
       local complete = row.fields.deactivated and true or false
       local fits = not complete or room > 0
-      if complete then room = room - row.fields.last_seq end
+      if complete and not row.fields.archived then room = room - row.fields.last_seq end
       answer[#answer + 1] = { id, fits and copy(call, row) }
     end
   end

@@ -50,7 +50,7 @@ end
 local function count_work(call, part)
   local kind, queue, position = part[1], part[2], part[3]
   local counts, over = {}, false
-  local last = walks.along(call.prefix .. kind .. queue, false, position, function(id, score)
+  local last = walks.along({ keys = { call.prefix .. kind .. queue }, position = position }, function(id, score)
     over = visits[kind](call, counts, queue, id, score) or false
     return over
   end)

@@ -4,7 +4,7 @@
 -- answer: { 'exists', view } or { 'created', view, claim, committed }; the view is nil if the part tells how the execution is,
 --   the claim then is 1
 -- writes: instances-<id> STRING, state-<id> HASH, events-<id>, feed, pending-<id> STREAM, entities-<entity id> LIST,
---   runs-<entity id>, ready-<queue>, timers, created, by-* ZSET, queues SET, counters HASH; of an open execution that stays or is replaced
+--   runs-<entity id>, ready-<queue>, timers, created, named-*, by-* ZSET, queues HASH, counters HASH; of an open execution that stays or is replaced
 --   what `deliver` writes; with the first commit what `commit` writes
 
 -- Return what the newest execution means for the creation of another (rules.way_past).

@@ -1,7 +1,7 @@
 -- Release what calls of this owner have leased whose answers were lost: nobody serves it. It counts as not handed out.
 -- part: the numbers of the calls, as text
 -- answer: how many leases have ended
--- reads: queues SET
+-- reads: queues HASH
 -- writes: state-<id> HASH, ready-<queue>, parked-<queue>, timers ZSET; activity-<id>-<ref> HASH, activities-<queue> ZSET,
 --   covered-<id> STRING, work-<id> SET, counters HASH; queries-<queue> ZSET
 
@@ -41,7 +41,7 @@ end
 local function give_back(call, part)
   local numbers, count = {}, 0
   for _, number in ipairs(part) do numbers[number] = true end
-  for _, queue in ipairs(redis.call('SMEMBERS', call.prefix .. 'queues')) do
+  for _, queue in ipairs(queues.names(call)) do
     count = count + give_back_activities(call, 'activities-' .. queue, numbers)
       + give_back_instances(call, 'ready-' .. queue, numbers)
       + give_back_instances(call, 'parked-' .. queue, numbers)

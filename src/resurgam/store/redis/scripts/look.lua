@@ -3,7 +3,7 @@
 -- part: worker, queues, whether instances, activities and queries count
 -- answer: 1 or 0, the next moment or -1, the moment of the call
 -- reads only: timers, ready-<queue>, parked-<queue>, activities-<queue>, queries-<queue> ZSET, state-<id>, query-<id> HASH,
---   tried-<id> SET, counters HASH, unsent ZSET
+--   tried-<id> SET, counters HASH, due and unsent ZSET
 
 local PAGE = 100 -- candidates that are looked at together
 
@@ -67,7 +67,7 @@ end
 local function next_due(call, queues)
   local due = first_after(call.prefix .. 'timers', call.now, 1)
   for _, queue in ipairs(queues) do
-    local announced = tonumber(redis.call('HGET', call.prefix .. 'counters', 'due-' .. queue) or 0)
+    local announced = tonumber(redis.call('ZSCORE', call.prefix .. 'due', queue) or 0)
     if announced > call.now then due = math.min(due, announced) end
     for _, list in ipairs({ 'ready-', 'parked-', 'activities-', 'queries-' }) do
       due = math.min(due, first_after(call.prefix .. list .. queue, call.now * 1000 + 999, 1000))

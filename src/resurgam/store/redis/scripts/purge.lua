@@ -1,7 +1,7 @@
--- Delete a closed execution, with all that belongs to it.
+-- Delete a closed execution, with all that belongs to it, and some of what has expired.
 -- part: entity id, execution id
 -- answer: 'purged', 'missing', or the status of an open execution
--- deletes: what shared/deletion.lua does
+-- deletes: what shared/deletion.lua does, and what shared/expiry.lua does
 
 local function purge(call, part)
   local entity_id, execution_id = part[1], part[2]
@@ -13,5 +13,6 @@ local function purge(call, part)
 end
 
 local function purge_batch(call, parts)
+  drop_all_expired(call)
   return answer_each(call, parts, purge)
 end

@@ -1,6 +1,6 @@
 -- Return entries of a log, a bounded number at a time, in the order of the walk: forwards or backwards from a seq.
 -- The answer is how many entries replay no longer reads, the seq from which to go on or false, and seq and body in turn.
--- A reader whose first number has changed meanwhile has read two states of the log.
+-- A reader whose first number has changed meanwhile has read two states of the log; it is -1 if there is none.
 -- part: entity id, execution id, seq from which on or nil for the last one, whether backwards, whether forgotten ones too,
 --   how many at most
 -- reads only: state-<id> HASH, events-<id> STREAM seq-0: type, body, reference;
@@ -42,7 +42,7 @@ end
 local function read_history(call, part)
   local entity_id, id, from, backwards, forgotten, limit = unpack(part, 1, 6)
   local row = instances.find(call, id, entity_id)
-  if not row then return { 0, false } end
+  if not row or row.fields.archived then return { -1, false } end
   local key, last_seq = call.prefix .. 'events-' .. id, row.fields.last_seq
   local answer = { last_seq - redis.call('XLEN', key), false }
   from = from or (backwards and last_seq or 1)

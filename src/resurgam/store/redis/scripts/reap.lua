@@ -2,11 +2,11 @@
 -- leases are in the lists of all queues, and in that of paused instances; `reap_list` ends those of one list.
 -- part: owner
 -- answer: the names of all queues
--- reads: queues SET, unsent ZSET
+-- reads: queues HASH, unsent ZSET
 -- writes: workers ZSET, worker-<worker id> HASH
 
 local function reap(call, part)
   workers.drop_of_owner(call, part[1])
   outbox.report_all(call)
-  return redis.call('SMEMBERS', call.prefix .. 'queues')
+  return queues.names(call)
 end

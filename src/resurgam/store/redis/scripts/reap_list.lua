@@ -6,7 +6,7 @@
 -- What is leased is listed by the end of its lease, which is still to come.
 local function find_listed(call, key, hash, owner, position)
   local held = {}
-  local last = walks.along(key, false, position or { call.now * 1000 + 999, '' }, function(id)
+  local last = walks.along({ keys = { key }, position = position or { call.now * 1000 + 999, '' } }, function(id)
     if redis.call('HGET', call.prefix .. hash .. id, 'owner') == owner then held[#held + 1] = id end
   end)
   return held, last
@@ -34,7 +34,7 @@ end
 
 -- A paused instance and its activities are on no queue; they are listed by the ends of their leases when the pause ends.
 local function reap_paused(call, kind, owner, position)
-  return walks.along(call.prefix .. kind, false, position, function(id)
+  return walks.along({ keys = { call.prefix .. kind }, position = position }, function(id)
     local key = call.prefix .. 'state-' .. id
     if redis.call('HGET', key, 'owner') == owner then redis.call('HSET', key, 'leased_until', call.now) end
     for _, activity in ipairs(activities.of_execution(call, id)) do

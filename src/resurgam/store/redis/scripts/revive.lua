@@ -7,6 +7,7 @@
 local function revive(call, part)
   local row = instances.find(call, part[2], part[1])
   if not row then return -1 end
+  if row.fields.archived then return 0 end
   local count = 0
   if row.fields.dead_letter or row.fields.parked then
     count = 1

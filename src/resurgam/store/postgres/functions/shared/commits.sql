@@ -1,6 +1,7 @@
 -- Commits: the fence, the log, the inbox, activities, the status, then effects. A part is an object (`parts.commit_part`);
 -- what most commits do not have is left out of it.
--- tables: states, instances, events, inbox, activities, tried, answers, promises, and for effects those of effects.sql
+-- tables: states, instances, instance_tags, events, inbox, activities, tried, answers, promises, and for effects those of
+--   effects.sql
 -- locks: states, topics
 
 -- Return why a commit must not be applied; NULL: it may.
@@ -102,21 +103,27 @@ BEGIN
     state.deliveries := 0;
     state.last_failure := '';
     state.commits := state.commits + 1;
-    IF status <> before OR closed OR part ?| '{schemas,failure}' THEN
+    IF status <> before OR closed OR part ?| '{schemas,failure,tags}' THEN
         UPDATE {schema}.instances i SET
             status = CASE WHEN state.paused IS NULL THEN state.status ELSE 'paused' END,
             closed_at = CASE WHEN closed THEN coalesce(i.closed_at, frame.now) ELSE i.closed_at END,
             deactivated = part ? 'deactivated',
             signal_schemas = coalesce(part ->> 'schemas', i.signal_schemas),
-            failure = coalesce(part ->> 'failure', i.failure)
+            failure = coalesce(part ->> 'failure', i.failure),
+            tags = coalesce(part ->> 'tags', i.tags)
         WHERE i.execution_id = state.execution_id;
     END IF;
+    IF part ? 'tags' THEN PERFORM {schema}.lifecycle_tag_{code}(state.execution_id); END IF;
     IF closed AND NOT {schema}.instances_is_closed_{code}(before) THEN
         PERFORM {schema}.notices_closed_{code}(frame, state.execution_id);
     END IF;
     IF status = 'diverged' THEN
         INSERT INTO {schema}.tried (execution_id, worker) VALUES (state.execution_id, part ->> 'worker')
         ON CONFLICT DO NOTHING;
+        DELETE FROM {schema}.tried t WHERE t.execution_id = state.execution_id AND t.worker IN (
+            SELECT old.worker FROM {schema}.tried old
+            WHERE old.execution_id = state.execution_id AND old.worker <> part ->> 'worker'
+            OFFSET 999);  -- rules.TRIED_KEPT, with this one
     END IF;
     IF part ? 'answer' THEN
         INSERT INTO {schema}.answers AS a (execution_id, type, body)

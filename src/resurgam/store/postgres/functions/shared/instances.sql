@@ -1,4 +1,4 @@
--- Rows: an execution has one in instances, which changes with its status only, and one in states.
+-- Rows: an execution has one in instances, which changes with its status and its tags only, and one in states.
 -- tables: reads instances; locks and writes states
 
 -- Whether an execution with this status is closed.
@@ -58,7 +58,7 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
 SELECT jsonb_build_array(
     i.execution_id, i.entity_id, i.run_id, i.tree_id, i.generation, i.attempt, i.kind, i.name, i.queue, status,
     i.created_at, i.closed_at, i.deactivated, s.last_seq, s.wake_at, i.tags, s.parked, s.dead_letter, i.parent,
-    i.signal_schemas, i.failure
+    i.signal_schemas, i.failure, i.archived
 )
 $$;
 

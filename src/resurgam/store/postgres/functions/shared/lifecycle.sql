@@ -64,6 +64,17 @@ BEGIN
     RETURN state;
 END $$;
 
+-- Let an execution be found by the tags that its row has now, and by no others.
+CREATE FUNCTION {schema}.lifecycle_tag_{code}(id text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    DELETE FROM {schema}.instance_tags t USING {schema}.instances i
+    WHERE t.execution_id = id AND i.execution_id = id AND i.tags::jsonb ->> t.name IS DISTINCT FROM t.value;
+    INSERT INTO {schema}.instance_tags (name, value, created_at, execution_id)
+    SELECT t.key, t.value, i.created_at, id
+    FROM {schema}.instances i CROSS JOIN LATERAL jsonb_each_text(i.tags::jsonb) t WHERE i.execution_id = id
+    ON CONFLICT DO NOTHING;
+END $$;
+
 -- Put an entry into the inbox; two kinds of them begin an instance that is scheduled for later.
 CREATE FUNCTION {schema}.lifecycle_hand_on_{code}(
     frame {schema}.frame_{code}, state {schema}.states, entry jsonb, holes jsonb DEFAULT NULL

@@ -1,17 +1,31 @@
 -- Whole executions, on their way from one store to another.
 
 -- Return a text that differs whenever anything of an execution has changed that a copy of it holds. Who changes an inbox, a log
--- or a promise raises a counter of the state; activities have none.
+-- or a promise raises a counter of the state; activities have none. An execution that is archived and restored has the counters
+-- of a new one.
 CREATE FUNCTION {schema}.transfer_version_{code}(state {schema}.states) RETURNS text LANGUAGE sql STABLE AS $$
 SELECT concat_ws(' ', state.last_seq, state.epoch, state.commits, state.wake, state.status, state.paused, md5(concat(
     state.dead_letter, state.parked, state.covered,
+    (SELECT i.archived FROM {schema}.instances i WHERE i.execution_id = state.execution_id), ' ',
     (SELECT string_agg(concat_ws(' ', a.ref, a.attempt, a.epoch, a.deliveries, a.visible_at, a.heartbeat_at, a.dead_letter),
                        ',' ORDER BY a.ref)
      FROM {schema}.activities a WHERE a.execution_id = state.execution_id))))
 $$;
 
--- Insert an execution from another store, without its log, ready unless it is complete or waits for its moment. The answer is whether it could
--- be: not if its entity has an open one meanwhile, or it is there already.
+-- Whether executions of an entity, given as [[id, version], ...] in their order, are all there as they were.
+CREATE FUNCTION {schema}.transfer_is_unchanged_{code}(entity text, versions jsonb)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN versions = (
+        SELECT coalesce(
+            jsonb_agg(jsonb_build_array(i.execution_id, {schema}.transfer_version_{code}(s)) ORDER BY i.position), '[]')
+        FROM {schema}.instances i JOIN {schema}.states s USING (execution_id)
+        WHERE i.entity_id = entity AND i.execution_id IN (SELECT one ->> 0 FROM jsonb_array_elements(versions) one)
+    );
+END $$;
+
+-- Insert an execution from another store, without its log, ready unless it is complete or waits for its moment. The answer is
+-- whether it could be: not if its entity has an open one meanwhile, or it is there already.
 CREATE FUNCTION {schema}.transfer_insert_{code}(frame {schema}.frame_{code}, copy jsonb)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -21,14 +35,16 @@ DECLARE
 BEGIN
     INSERT INTO {schema}.instances (
         execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, closed_at,
-        deactivated, tags, parent, parent_id, parent_key, first_run, signal_schemas, failure)
+        deactivated, tags, parent, parent_id, parent_key, first_run, signal_schemas, failure,
+        archived)
     SELECT x.execution_id, x.entity_id, x.run_id, x.tree_id, x.generation, x.attempt, x.kind, x.name, x.queue,
            CASE WHEN x.paused IS NULL THEN x.status ELSE 'paused' END, x.created_at, x.closed_at,
-           x.deactivated, x.tags, x.parent, x.parent_id, x.parent_key, x.first_run, x.signal_schemas, x.failure
+           x.deactivated, x.tags, x.parent, x.parent_id, x.parent_key, x.first_run, x.signal_schemas, x.failure,
+           x.archived
     FROM jsonb_to_record(copy) AS x (
         execution_id text, entity_id text, run_id text, tree_id text, generation bigint, attempt bigint, kind text, name text,
         queue text, status text, paused text, created_at bigint, closed_at bigint, deactivated boolean, tags text, parent text,
-        parent_id text, parent_key text, first_run text, signal_schemas text, failure text)
+        parent_id text, parent_key text, first_run text, signal_schemas text, failure text, archived text)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO {schema}.states (

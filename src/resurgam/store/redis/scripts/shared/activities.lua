@@ -1,4 +1,4 @@
--- uses: inbox, instances, log, notices, unlock
+-- uses: inbox, instances, log, notices, queues, unlock
 -- Activities without an answer. Those that the lease on their instance covers have no key of their own; they get one when
 -- that lease ends without them, or when a verb names one. Those of a paused instance are set aside, with their unlock.
 -- keys: activity-<execution id>-<ref> HASH, activities-<queue> ZSET, work-<id> SET, covered-<id> STRING,
@@ -98,6 +98,7 @@ end
 function activities.drop(call, activity)
   redis.call('DEL', call.prefix .. 'activity-' .. activity.id)
   redis.call('SREM', call.prefix .. 'work-' .. activity.execution_id, activity.ref)
+  queues.leave(call, activity.queue)
   unlist(call, activity)
   if activity.dead_letter then
     activity.dead_letter = nil
@@ -111,7 +112,7 @@ local function add(call, row, request, fields, unlock)
   fields.execution_id, fields.ref, fields.queue, fields.request = row.id, request[1], request[2], request[3]
   change(call, activity, fields)
   redis.call('SADD', call.prefix .. 'work-' .. row.id, activity.ref)
-  redis.call('SADD', call.prefix .. 'queues', activity.queue)
+  queues.enter(call, activity.queue)
   if unlock then list(call, row, activity, unlock) end
   return activity
 end

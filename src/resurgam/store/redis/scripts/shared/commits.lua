@@ -8,6 +8,7 @@
 
 local commits = {}
 
+local TRIED_KEPT = 1000 -- rules.TRIED_KEPT
 local NOTHING = {}
 local PLAIN = { NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, false, false, 'running' }
 local TERMINAL = { completed = true, failed = true, cancelled = true, terminated = true, continued = true }
@@ -86,15 +87,15 @@ end
 -- Update the instance by the outcome of a commit.
 local function update(call, row, part, rest)
   local fields, before, parked_before = row.fields, instances.shown_status(row), instances.is_parked(row)
-  local status, parked, deactivated, schemas, failure, answer, instance = unpack(rest, 11, 17)
+  local status, parked, deactivated, schemas, failure, answer, instance, tags = unpack(rest, 11, 18)
   if status == 'scheduled' and fields.status == 'running' then status = 'running' end
   local later = status == 'scheduled' or fields.status == 'scheduled'
   local closes = TERMINAL[status] and not fields.closed_at
   if parked_before ~= (status == 'diverged') then offers.remove(call, row) end
   local resumes = TERMINAL[status] and fields.paused
   if resumes then lifecycle.end_pause(call, row) end
+  local end_before = listing.end_of(row)
   if closes then instances.set(row, 'closed_at', call.now) end
-  local was_complete = fields.deactivated
   instances.set(row, 'status', status)
   instances.set(row, 'deactivated', deactivated and 1 or nil)
   instances.set(row, 'last_seq', fields.last_seq + #part[8] / 2)
@@ -109,11 +110,16 @@ local function update(call, row, part, rest)
     redis.call('SET', call.prefix .. 'instances-' .. row.id,
       fill(instance, { status = status, closed_at = fields.closed_at }))
   end
+  if tags then listing.retag(call, row, tags ~= '' and tags or nil) end
   listing.show(call, row, before)
-  if deactivated or was_complete then listing.note_end(call, row) end
+  listing.note_end(call, row, end_before)
   if closes then note_closed(call, row.id) end
   if status == 'diverged' then
-    redis.call('SADD', call.prefix .. 'tried-' .. row.id, part[6])
+    local tried = call.prefix .. 'tried-' .. row.id
+    if redis.call('SISMEMBER', tried, part[6]) == 0 and redis.call('SCARD', tried) >= TRIED_KEPT then
+      redis.call('SPOP', tried)
+    end
+    redis.call('SADD', tried, part[6])
     instances.set(row, 'tried', 1)
   end
   if resumes or later or parked_before ~= instances.is_parked(row) then offers.lease(call, row) end
@@ -128,6 +134,7 @@ local function send(call, row, rest, paused)
   if successor then effects.begin_successor(call, row, successor[1], successor[2], successor[3], paused) end
 end
 
+-- Return whether the lease covers activities from now on.
 local function apply(call, row, part, rest, claimed)
   local consumed, forgotten, dropped, retries, withdrawals = unpack(rest, 1, 5)
   log.append(call, row.id, row.fields.last_seq, part[8])
@@ -142,6 +149,7 @@ local function apply(call, row, part, rest, claimed)
   local paused = row.fields.paused
   update(call, row, part, rest)
   if rest ~= PLAIN then send(call, row, rest, paused) end
+  return next(covered) ~= nil
 end
 
 -- Apply an outcome if the lease holds and the log is where the advance began. Return the reason of a refusal;
@@ -151,11 +159,11 @@ function commits.commit(call, part)
   if not row then return reason end
   local epoch, seen, release = part[3], part[5], part[7]
   local claimed = choose(call, row, part[10])
-  apply(call, row, part, part[14] or PLAIN, claimed)
+  local covers = apply(call, row, part, part[14] or PLAIN, claimed)
   local fields = row.fields
   if fields.epoch ~= epoch then return { fields.wake, NOTHING, claimed } end -- a message has terminated its own sender
   if release and #claimed == 0 then
-    activities.lease_alone(call, row, call.now + call.lease)
+    if covers then activities.lease_alone(call, row, call.now + call.lease) end
     offers.free(call, row, fields.wake ~= seen)
     log.compact(call, row.id, fields.last_seq)
     return { fields.wake, NOTHING, claimed }

@@ -55,7 +55,8 @@ local function apply(call, effect, paused, sender, taken)
     publish(call, effect[2], effect[3])
   elseif kind == 'reply' then
     local row = instances.find(call, effect[2])
-    for _, entry in ipairs(row and effect[3] or {}) do inbox.put(call, row, entry) end
+    local is_kept = row and not row.fields.archived
+    for _, entry in ipairs(is_kept and effect[3] or {}) do inbox.put(call, row, entry) end
   end
   return {}
 end

@@ -42,6 +42,7 @@ end
 -- Return the row of a new execution.
 function instances.add(call, id, fields)
   local row = row_of(id)
+  row.is_new = true
   for name, value in pairs(fields) do instances.set(row, name, value) end
   return keep(call, row)
 end
@@ -88,7 +89,7 @@ function instances.save(call)
       for name in pairs(row.changes) do
         local value = rawget(row.fields, name)
         if value == nil or value == ZERO[name] then
-          gone[#gone + 1] = name
+          if not row.is_new then gone[#gone + 1] = name end
         else
           set[#set + 1] = name
           set[#set + 1] = value
@@ -97,7 +98,7 @@ function instances.save(call)
       local key = call.prefix .. 'state-' .. id
       if #set > 0 then redis.call('HSET', key, unpack(set)) end
       if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-      row.changes = {}
+      row.changes, row.is_new = {}, nil
     end
   end
 end
@@ -143,7 +144,7 @@ function instances.is_parked(row)
   return row.fields.status == 'diverged' and not row.fields.dead_letter
 end
 
-local SHOWN = { 'status', 'paused', 'closed_at', 'deactivated', 'last_seq', 'wake_at', 'parked', 'dead_letter', 'failure' }
+local SHOWN = { 'status', 'paused', 'closed_at', 'deactivated', 'last_seq', 'wake_at', 'parked', 'dead_letter', 'failure', 'tags', 'archived' }
 
 -- Return an instance as `parts.instance_of` decodes it: the JSON, the fields that overlay it, the schemas of its signals.
 function instances.view(call, row)

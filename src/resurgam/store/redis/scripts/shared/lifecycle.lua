@@ -1,6 +1,6 @@
--- uses: activities, executions, inbox, instances, leases, listing, log, notices, offers, template
+-- uses: activities, executions, inbox, instances, leases, listing, log, notices, offers, queues, template
 -- Executions: begun, sent events, paused, terminated.
--- keys: instances-<id> STRING, entities-<entity id> LIST, runs-<entity id> ZSET, queues SET, and those of the files that it uses
+-- keys: instances-<id> STRING, entities-<entity id> LIST, runs-<entity id> ZSET, queues HASH, and those of the files that it uses
 
 local lifecycle = {}
 
@@ -17,7 +17,7 @@ function lifecycle.add(call, birth, paused)
   })
   redis.call('SET', call.prefix .. 'instances-' .. id, instance)
   executions.add(call, row)
-  redis.call('SADD', call.prefix .. 'queues', queue)
+  queues.enter(call, queue)
   listing.add(call, row)
   log.append(call, id, 0, { type, body })
   return row

@@ -115,10 +115,14 @@ end
 -- Delete a log with its references in the feed.
 function log.purge(call, execution_id)
   local key, feed = call.prefix .. 'events-' .. execution_id, call.prefix .. 'feed'
-  local from = '-'
+  local from, last = '-', nil
   repeat
     local entries = redis.call('XRANGE', key, from, '+', 'COUNT', READ_AT_ONCE)
-    for _, entry in ipairs(entries) do redis.call('XDEL', feed, entry[2][6]) end
+    for _, entry in ipairs(entries) do
+      local reference = entry[2][6] -- events that were appended together share one
+      if reference ~= last then redis.call('XDEL', feed, reference) end
+      last = reference
+    end
     if #entries > 0 then from = '(' .. entries[#entries][1] end
   until #entries < READ_AT_ONCE
   each_forgotten(call, execution_id, function(_, _, reference) redis.call('XDEL', feed, reference) end)

@@ -1,5 +1,5 @@
 -- Notices: what a call has changed that others may wait for. The caller gets them with its answer, other processes by
--- PUBLISH, each once per call. counters HASH: due-<queue> is the moment that was last announced for a queue.
+-- PUBLISH, each once per call. due ZSET: queues by the moment that was last announced for each.
 
 local last_prefix, last_channels -- most calls are those of one store
 
@@ -35,11 +35,16 @@ end
 
 -- Something in a queue can be claimed from a moment on. It is announced if it comes before the announced one.
 local function note_due(call, queue, moment)
-  local key, field = call.prefix .. 'counters', 'due-' .. queue
-  local announced = tonumber(redis.call('HGET', key, field) or 0)
+  local key = call.prefix .. 'due'
+  local announced = tonumber(redis.call('ZSCORE', key, queue) or 0)
   if announced > call.now and announced <= moment then return end
-  redis.call('HSET', key, field, moment)
+  redis.call('ZADD', key, moment, queue)
   tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. string.format('%.0f', moment))
+end
+
+-- Forget announced moments that have come: they count as none.
+local function forget_due(call)
+  redis.call('ZREMRANGEBYSCORE', call.prefix .. 'due', '-inf', call.now)
 end
 
 -- Tell the owner of a lease what has happened to it, unless it makes this call.

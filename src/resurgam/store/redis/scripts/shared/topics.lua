@@ -14,15 +14,20 @@ local function drop_old_messages(call, key, before)
   end
 end
 
--- Keep a message, and delete those that are too old.
-local function publish(call, topic, body)
-  local before = call.now - MESSAGES_KEPT
+-- Delete topics that have no recent message.
+local function drop_silent_topics(call, before)
   local silent = redis.call(
     'ZRANGE', call.prefix .. 'topics', '-inf', '(' .. before, 'BYSCORE', 'LIMIT', 0, TOPICS_AT_ONCE)
   for _, name in ipairs(silent) do
     redis.call('DEL', call.prefix .. 'topic-' .. name)
     redis.call('ZREM', call.prefix .. 'topics', name)
   end
+end
+
+-- Keep a message, and delete those that are too old.
+local function publish(call, topic, body)
+  local before = call.now - MESSAGES_KEPT
+  drop_silent_topics(call, before)
   local key = call.prefix .. 'topic-' .. topic
   drop_old_messages(call, key, before)
   local number = redis.call('HINCRBY', call.prefix .. 'counters', 'topics', 1)
