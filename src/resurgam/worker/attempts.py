@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,17 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.clock import Clock, iso_time
 from resurgam.core.codec import MAX_PAYLOAD, check_size
-from resurgam.core.errors import NotWanted, Postponed, ProcessDied, ResurgamError, StepNotCompleted, StepRejected
+from resurgam.core.errors import (
+    DefinitionError,
+    NotFound,
+    NotWanted,
+    Postponed,
+    ProcessDied,
+    ResurgamError,
+    SerializationError,
+    StepNotCompleted,
+    StepRejected,
+)
 from resurgam.core.event import NULL
 from resurgam.core.failure import capture, in_user_code, rebuild, retry_delay
 from resurgam.core.flow_event import HTTP_ACTIVITY
@@ -20,6 +30,7 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
 from resurgam.runtime.definitions.info import enter_activity
+from resurgam.runtime.definitions.signature import Arguments, Signature
 from resurgam.runtime.log_limit import TracebackLimit
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.registry import Registry
@@ -35,12 +46,19 @@ logger = logging.getLogger("resurgam.activity")
 logger.addFilter(TracebackLimit())
 
 
+_MISFITS: Final = (DefinitionError, SerializationError)
+"""What arguments raise that were meant for another version of an activity."""
+
 _OF_SERVICES: Final = (NotWanted, StepNotCompleted, StepRejected)
 """Failures of calls of services, which say everything in their text."""
 
 
 class LeaseLost(ResurgamError):
     """The worker that ran this attempt died or lost its lease, and the activity must not be redelivered."""
+
+
+class Unfit(Exception):
+    """The code of this worker cannot run an attempt, and that of another build may; the cause says why."""
 
 
 class _Failed(Exception):
@@ -74,6 +92,8 @@ class ActivityRunner:
         self._chance = chance
         self.max_payload = max_payload
         self._processes = Processes(processors())
+        # Whether to leave an attempt that does not fit this build to workers of another one.
+        self.leaves: Callable[[RunningAttempt], Awaitable[bool]] | None = None
 
     async def close(self) -> None:
         """End the processes of attempts, and close the connections of calls."""
@@ -84,20 +104,18 @@ class ActivityRunner:
     async def run(self, attempt: RunningAttempt, completed: Callable[[RunningAttempt, Result], None]) -> Result:
         """Run one attempt and return the event that records its result; call *completed* first if it has not failed.
 
-        A cancellation is raised: only the caller knows whether the worker or the activity itself caused it.
+        A cancellation is raised: only the caller knows whether the worker or the activity itself caused it. `Unfit` is raised
+        if the attempt is left to others.
         """
         task = attempt.task
         request = task.request
         try:
-            if task.deliveries and not self._rule(request).redeliver:
-                raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
-            activity = self._find(request.name)
-            enter_activity(attempt)
+            activity = self._begin(attempt)
             if activity.is_async and request.timeout is None and request.heartbeat is None and request.memo is None:
                 # The fast path, for most attempts: the function is awaited here, with nothing to watch beside it.
                 assert activity.signature is not None
                 assert activity.function is not None
-                args, kwargs = activity.signature.decode(request.input)
+                args, kwargs = _arguments(activity.signature, request)
                 try:
                     value = await activity.function(*args, **kwargs)  # type: ignore[misc]  # it is async
                 except asyncio.CancelledError:
@@ -113,6 +131,10 @@ class ActivityRunner:
             if isinstance(failed.__cause__, Postponed):
                 return self._postponed(attempt, failed.__cause__)
             return self._failed(task, failed.__cause__ or failed, failed.recorded)
+        except Unfit as unfit:
+            if self.leaves is not None and await self.leaves(attempt):
+                raise
+            return self._failed(task, unfit.__cause__ or unfit)
         except Exception as error:  # noqa: BLE001 -- an error that prevents an attempt is its failure too
             return self._failed(task, error)
         finally:
@@ -144,7 +166,7 @@ class ActivityRunner:
             return check_size(self.max_payload, result, activity.result_name)
         assert activity.signature is not None
         assert activity.function is not None
-        args, kwargs = activity.signature.decode(request.input)
+        args, kwargs = _arguments(activity.signature, request)
         call: Callable[[], Any] = partial(activity.function, *args, **kwargs)
         if not activity.is_async:
             thread = ThreadCall(partial(contextvars.copy_context().run, call), f"activity {activity.name}")
@@ -203,11 +225,29 @@ class ActivityRunner:
             raise _Failed from error
         return value
 
-    def _find(self, name: str) -> Activity[..., Any]:
-        """Return an activity. The one that calls services belongs to a store; a registry may serve several."""
+    def _begin(self, attempt: RunningAttempt) -> Activity[..., Any]:
+        """Return the activity of an attempt that may begin, and let its code know of the attempt.
+
+        The activity that calls services belongs to a store; a registry may serve several.
+        """
+        task, name = attempt.task, attempt.task.request.name
+        if task.deliveries and not self.redelivers(task):
+            raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {name!r} was lost")
+        enter_activity(attempt)
         if name == HTTP_ACTIVITY and self._services is not None:
             return self._services.find()
-        return self._registry.activities.find(name)
+        try:
+            return self._registry.activities.find(name)
+        except NotFound as error:
+            raise Unfit from error
+
+    def knows(self, request: ActivityRequest) -> bool:
+        """Whether this worker has the code of an activity."""
+        return request.name == HTTP_ACTIVITY or self._registry.activities.has(request.name)
+
+    def redelivers(self, task: ActivityTask) -> bool:
+        """Whether an attempt may begin again if its worker is lost or stops."""
+        return self._rule(task.request).redeliver
 
     def _rule(self, request: ActivityRequest) -> RetryRule:
         """Return the retry policy of an activity: that of the call, else that of its definition."""
@@ -250,6 +290,14 @@ class ActivityRunner:
         return events.ActivityRetryScheduled(
             ref=request.ref, at=now, attempt=task.attempt, next_at=now + pause, failure=failure
         )
+
+
+def _arguments(signature: Signature, request: ActivityRequest) -> Arguments:
+    """Return the arguments of an attempt; raise `Unfit` if the function does not accept them."""
+    try:
+        return signature.decode(request.input)
+    except _MISFITS as error:
+        raise Unfit from error
 
 
 def _log_text(level: int, task: ActivityTask, error: BaseException, when: str) -> None:

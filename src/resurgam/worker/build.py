@@ -26,9 +26,10 @@ def _code_of(function: Callable[..., Any]) -> CodeType | None:
 
 
 def _parts(code: CodeType | None) -> Iterator[bytes]:
-    """Yield the instructions, names and constants of a function and of those defined in it, without paths and lines."""
+    """Yield the parameters, instructions, names and constants of a function and of those defined in it, without lines."""
     if code is None:
         return
+    yield repr((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_varnames)).encode()
     yield code.co_code
     yield " ".join(code.co_names).encode()
     for constant in code.co_consts:

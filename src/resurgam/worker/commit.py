@@ -121,7 +121,8 @@ class Committer:
             request = task.request
             if task.epoch == 0:
                 held.covered[request.ref] = request
-            held.attempts[request.ref] = self.slots.start(task, held.on_attempt_end)
+            # The time of the commit, which has claimed it: the clock is read once for each step.
+            held.attempts[request.ref] = self.slots.start(task, held.on_attempt_end, outcome.events[-1].at)
         if len(commit.eager) > len(answer.tasks):
             # Not all of the slots were needed, and the claim loop may have looked for some meanwhile.
             self.slots.on_free()

@@ -31,12 +31,13 @@ A = TypeVar("A")
 class EagerStore:
     """Offers the worker for what `create` and `deliver` make ready, and serves the claims that come back.
 
-    Every other verb is passed on as it is.
+    Every other verb is passed on as it is. *inspector* is the read side, if it is not that of the store itself.
     """
 
-    def __init__(self, store: Store, worker: Worker) -> None:
+    def __init__(self, store: Store, worker: Worker, inspector: Inspector | None = None) -> None:
         self._store = store
         self._worker = worker
+        self._inspector = store.inspector if inspector is None else inspector
         # Starts that were begun and are not stored yet, and those that wait until there are fewer.
         self._starting = 0
         self._waiting_starts: deque[asyncio.Future[None]] = deque()
@@ -195,7 +196,7 @@ class EagerStore:
     @property
     def inspector(self) -> Inspector:
         """The store's own."""
-        return self._store.inspector
+        return self._inspector
 
     @property
     def queries(self) -> Queries:

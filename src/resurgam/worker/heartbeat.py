@@ -27,14 +27,15 @@ class RunningAttempt:
 
     *running* is its asyncio task. *abandoned*: its result is no longer wanted. *over*: its code has ended. *details* are
     the last it reported. *heard_at* also moves when the worker was unable to receive; *heartbeat_at* is the last
-    heartbeat itself. *has_lease*: the activity has a lease of its own; else the one on its instance covers it.
+    heartbeat itself. *has_lease*: the activity has a lease of its own; else the one on its instance covers it. *since* is
+    the moment of the claim.
 
     No lock is needed: each field is set as a whole, and the order of writers does not matter.
     """
 
     __slots__ = (
         *("_clock", "abandoned", "details", "event", "has_lease", "heard_at", "heartbeat_at"),
-        *("max_payload", "on_end", "over", "running", "task"),
+        *("max_payload", "on_end", "over", "running", "since", "task"),
     )
 
     ending: Final = False  # the leases of answered attempts are dropped before the commit
@@ -45,11 +46,13 @@ class RunningAttempt:
         task: ActivityTask,
         on_end: "Callable[[RunningAttempt], None]",
         max_payload: int = MAX_PAYLOAD,
+        since: int = 0,
     ) -> None:
         self._clock = clock
         self.task = task
         self.on_end = on_end
         self.max_payload = max_payload
+        self.since = since
         self.event: Result | None = None
         self.running: asyncio.Task[Result] | None = None
         self.has_lease = task.epoch > 0

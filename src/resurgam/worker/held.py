@@ -18,18 +18,18 @@ class HeldInstance:
     """A claimed instance and the work in progress for it.
 
     *inbox* holds what the next advance delivers. *base_seq* and *wake* are those of the last claim or commit, *wake_at*
-    is the next deadline. *operations* and *attempts* run now, by the ``seq`` of their commands; *results* are attempts
-    that have ended and whose results are not committed yet. *covered* are the activities that the lease on the instance
-    covers and that may have no row in the store. *commit* is the one that has no answer yet; *in_flight*: the store will
-    call back with it. *waiting*: it waits for an attempt, an operation, the store or a deadline. *looked_for*: it will be
-    watched if it waits for long (`InboxWatches`). *task* does what takes time: it reads the log, or copes with a failure.
-    Once *released*, a result is handed to the store by itself.
+    is the next deadline. *since* is the moment of the claim. *operations* and *attempts* run now, by the ``seq`` of their
+    commands; *results* are attempts that have ended and whose results are not committed yet. *covered* are the activities
+    that the lease on the instance covers and that may have no row in the store. *commit* is the one that has no answer
+    yet; *in_flight*: the store will call back with it. *waiting*: it waits for an attempt, an operation, the store or a
+    deadline. *looked_for*: it will be watched if it waits for long (`InboxWatches`). *task* does what takes time: it
+    reads the log, or copes with a failure. Once *released*, a result is handed to the store by itself.
     """
 
     __slots__ = (
         *("attempts", "base_seq", "claim", "commit", "covered", "entity_id", "epoch", "execution_id", "in_flight"),
         *("inbox", "key", "live", "looked_for", "on_attempt_end", "on_commit", "on_lose", "operations", "released"),
-        *("results", "signal_schemas", "task", "waiting", "wake", "wake_at", "watch"),
+        *("results", "signal_schemas", "since", "task", "waiting", "wake", "wake_at", "watch"),
     )
 
     claim: Claim
@@ -45,6 +45,7 @@ class HeldInstance:
         self.base_seq = 1
         self.wake = 0
         self.wake_at: int | None = None
+        self.since = 0
         # The schemas of signals, as the store has them.
         self.signal_schemas: dict[str, Raw] = {}
         self.operations: dict[int, asyncio.Future[events.Event]] = {}

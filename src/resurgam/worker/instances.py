@@ -10,7 +10,7 @@ Where a tick must not run inside a task (`runtime.loop.outside_task`), these cal
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVarTuple
 
@@ -74,6 +74,11 @@ class InstanceRunner:
         return len(self._held)
 
     @property
+    def held(self) -> Collection[HeldInstance]:
+        """The instances that are held, in the order in which they were claimed."""
+        return self._held.keys()
+
+    @property
     def advancing(self) -> int:
         """The number of held instances that do not merely wait."""
         return len(self._held) - self._waiting
@@ -129,6 +134,7 @@ class InstanceRunner:
         held.on_commit = partial(self._committed, held)
         held.on_attempt_end = partial(self._attempt_ended, held)
         held.on_lose = partial(self._lost, held)
+        held.since = self._clock.now()
         self._held[held] = None
         # Before it begins: if another tick runs first and does not yield, the watchdog must renew this lease too.
         self._leases.keep(held.key, held)
@@ -170,6 +176,10 @@ class InstanceRunner:
         if held.released:
             return
         instance = held.claim.instance
+        if not log:  # deleted since it was claimed
+            logger.info("%s (%s) is no longer in the store", instance.entity_id, instance.execution_id)
+            self._end(held)
+            return
         if not prepared and (brain := self._unprepared(instance.kind, log)) is not None:
             self._spawn(held, partial(self._prepare, brain), log, state)
             return
@@ -202,7 +212,10 @@ class InstanceRunner:
             await self._release_failed(held, missing)
             return
         log = await self._store.read(instance)
-        self._commit(held, brain.record_late(log, held.inbox, self._clock.now()), release=True)
+        if log:
+            self._commit(held, brain.record_late(log, held.inbox, self._clock.now()), release=True)
+        else:  # deleted since it was claimed
+            self._end(held)
 
     def _end(self, held: HeldInstance, *, keeps_lease: bool = False) -> None:
         """Stop serving an instance. With *keeps_lease* its lease stays listed, for `Worker.stop` to release."""

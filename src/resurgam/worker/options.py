@@ -4,14 +4,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from resurgam.store.retention_rules import Retain
+
 if TYPE_CHECKING:
     from resurgam.flows.http.outbound import Outbound
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The queues that a worker serves, and its limits. *lease* and *retain* are in milliseconds, other times in seconds.
+    """The queues that a worker serves, and its limits. *lease* is in milliseconds, other times are in seconds.
 
-    *outbound* are the rules for calls of HTTP steps.
+    *retain* are the rules of retention, *archive_after* is the age in milliseconds at which runs are archived beside; *outbound*
+    are the rules for calls of HTTP steps.
     """
 
     name: str
@@ -22,7 +25,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_instances: int = 100
     cache_size: int = 1000
     tick_limit: float = 10.0
-    retain: int | None = None
+    retain: tuple[Retain, ...] = ()
+    archive_after: int | None = None
     outbound: "Outbound | None" = None
 
     def __post_init__(self) -> None:
@@ -38,7 +42,3 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"grace must be at least 0, got {self.grace:g}")
         if self.tick_limit <= 0:
             raise ValueError(f"tick_limit must be more than 0, got {self.tick_limit:g}")
-        if self.retain is not None and self.retain < 1:
-            raise ValueError(
-                f"retain must be longer than 0, got {self.retain / 1000:g} s; leave it out to keep every run"
-            )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextvars import Context, copy_context
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from resurgam.core.typename import type_name
 from resurgam.runtime.loop.outside_task import TICKS_OUTSIDE_TASKS
 from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
-from resurgam.worker.attempts import ActivityRunner
+from resurgam.worker.attempts import ActivityRunner, Unfit
 from resurgam.worker.fair_share import ClaimWindow, fair_share
 from resurgam.worker.heartbeat import Result, RunningAttempt
 from resurgam.worker.leases import LeaseKey, Leases
@@ -29,6 +29,19 @@ logger = logging.getLogger("resurgam.worker")
 
 _NONE: Final[frozenset[int]] = frozenset()
 _STOPPED: Final = "the worker was stopped"
+
+_LEFT: Final = 1.0
+"""Seconds after which an attempt that does not fit this worker is offered again."""
+
+_CLAIM_PAUSE: Final = 0.2
+"""Seconds for which this worker claims no activity then, so that others come first."""
+
+_REMEMBERED: Final = 1000
+"""Activities that were left to others and are remembered, to know since when."""
+
+_LEFT_FOR: Final = 600_000
+"""Milliseconds for which this worker leaves an attempt to others before it fails: they may not have the code either, but one
+that has it may be busy for minutes."""
 
 
 class Slots:
@@ -63,7 +76,10 @@ class Slots:
         # Whether the worker's own task is cancelled too: then a program cancels every task of its loop, and no attempt did
         # that from within.
         self.is_cancelled: Callable[[], bool] = lambda: False
+        # Since when each activity is left to workers of another build.
+        self._left: dict[tuple[str, int, int], int] = {}
         leases.before_renewal = self._lease_reporting
+        runner.leaves = self._leaves
 
     def __len__(self) -> int:
         return len(self._running) + len(self._tasks)
@@ -79,6 +95,11 @@ class Slots:
         return len(self._running)
 
     @property
+    def running(self) -> Collection[RunningAttempt]:
+        """The attempts that run, in the order in which they started."""
+        return self._running.values()
+
+    @property
     def claimable(self) -> int:
         """The number of activities that may be claimed from the queues now: fewer than *free* if others serve them too."""
         return self.free if self._presence.alone else min(self.free, self._window.size)
@@ -92,7 +113,8 @@ class Slots:
         """Reserve slots for this worker's share of the activities of a commit; return the refs of those that got one.
 
         None that outlives its instance is among them: it may have its answer from elsewhere, while it runs here, and the
-        store must know the first. So it has a row of its own, and its results do not go into commits of its instance.
+        store must know the first. So it has a row of its own, and its results do not go into commits of its instance. Nor is
+        one that this worker does not know: a worker of another build may.
         """
         if not requests:
             return _NONE
@@ -100,16 +122,17 @@ class Slots:
         if len(requests) == 1 and self._presence.alone:
             # The fast path of a chain.
             [request] = requests
-            if request.queue not in queues or request.outlives:
+            if request.queue not in queues or request.outlives or not self._runner.knows(request):
                 return _NONE
             if self.closed or self._reserved + len(self._running) >= self._limit:
                 return _NONE
             self._reserved += 1
             return frozenset((request.ref,))
+        mine = [one for one in requests if not one.outlives and self._runner.knows(one)]
         if self._presence.alone:
-            share = [request.ref for request in requests if request.queue in queues and not request.outlives]
+            share = [request.ref for request in mine if request.queue in queues]
         else:
-            share = fair_share([one for one in requests if not one.outlives], queues, self._presence.workers_of)
+            share = fair_share(mine, queues, self._presence.workers_of)
         reserved = self.reserve(len(share))
         return frozenset(share if reserved == len(share) else share[:reserved])
 
@@ -123,9 +146,12 @@ class Slots:
         """Free reserved slots; start what was claimed before the next await, or another claim takes the slots."""
         self._reserved -= reserved
 
-    def start(self, task: ActivityTask, on_end: Callable[[RunningAttempt], None]) -> RunningAttempt:
-        """Start an attempt; *on_end* gets it when it has ended, with its event, or None if it was cancelled."""
-        attempt = RunningAttempt(self._clock, task, on_end, self._runner.max_payload)
+    def start(self, task: ActivityTask, on_end: Callable[[RunningAttempt], None], since: int) -> RunningAttempt:
+        """Start an attempt that was claimed at *since*.
+
+        *on_end* gets it when it has ended, with its event, or None if it was cancelled.
+        """
+        attempt = RunningAttempt(self._clock, task, on_end, self._runner.max_payload, since)
         if attempt.has_lease:
             # Before the attempt starts: a tick that does not yield may run first.
             self._leases.keep(attempt.key, attempt)
@@ -158,7 +184,9 @@ class Slots:
         if running.cancelled():
             if not (self.closed or attempt.abandoned or self.is_cancelled()):
                 attempt.event = self._runner.cancelled_from_within(attempt.task)
-        elif (error := running.exception()) is not None:
+        elif isinstance(error := running.exception(), Unfit):
+            pass  # it is left to others
+        elif error is not None:
             log_failure(f"running activity {attempt.task.request.name!r} failed", error)
         else:
             attempt.event = running.result()
@@ -176,7 +204,7 @@ class Slots:
 
     def run(self, task: ActivityTask) -> None:
         """Run an attempt that was claimed from a queue, and complete it in the store."""
-        self.start(task, self._complete_or_release)
+        self.start(task, self._complete_or_release, self._clock.now())
 
     def _complete_or_release(self, attempt: RunningAttempt) -> None:
         if attempt.event is not None:
@@ -188,7 +216,50 @@ class Slots:
         """Release the lease of an attempt that was lost by an error of the worker, so that it is delivered again."""
         # Dropped first: if the release fails too, the lease must expire by itself.
         self._leases.drop(attempt.key)
+        if isinstance(error, Unfit):
+            self._tasks.spawn(self._leave(attempt, error), "attempt for another build")
+            return
         self._tasks.spawn(self._store.release([Release(lease=attempt.lease(), failed=repr(error))]), "release")
+
+    async def _leaves(self, attempt: RunningAttempt) -> bool:
+        """Whether to leave an attempt that does not fit this worker to one of another build, in a rolling deployment.
+
+        Not one whose beginning is recorded in a log: each delivery would be one more entry there.
+        """
+        task = attempt.task
+        if not attempt.has_lease or task.request.starts is not None or self.closed:
+            return False
+        key = task.execution_id, task.request.ref, task.attempt
+        since = self._left.get(key, attempt.since)
+        if self._clock.now() - since > _LEFT_FOR or not await self._presence.has_other_builds(task.request.queue):
+            self._left.pop(key, None)
+            return False
+        if key not in self._left and len(self._left) >= _REMEMBERED:
+            del self._left[next(iter(self._left))]  # the other build has probably long taken the oldest
+        self._left[key] = since
+        return True
+
+    async def _leave(self, attempt: RunningAttempt, error: Unfit) -> None:
+        """Release an attempt after a moment; it counts as never delivered."""
+        task = attempt.task
+        # It is claimed every other second; the first time is enough for most readers.
+        again = self._left.get((task.execution_id, task.request.ref, task.attempt), 0) < attempt.since
+        logger.log(
+            logging.DEBUG if again else logging.INFO,
+            "activity %r of workflow %s is left to a worker of another build: %s",
+            *(task.request.name, task.entity_id, error.__cause__),
+        )
+        try:
+            await sleep(self._clock, _LEFT)
+        finally:  # also if the worker stops meanwhile: the lease is not among those that it releases then
+            await self._store.release([Release(lease=attempt.lease())])
+        # The release wakes this worker first, and it would claim the activity again.
+        reserved = self.reserve(self.free)
+        try:
+            await sleep(self._clock, _CLAIM_PAUSE)
+        finally:
+            self.unreserve(reserved)
+            self.on_free()
 
     def _lease_reporting(self) -> None:
         """Give a lease of its own to each attempt that has sent a heartbeat: the store keeps the details with it."""
@@ -268,14 +339,20 @@ class Slots:
         await self._tasks.finish()
         await self._runner.close()
         await self._leases.keep_details()
-        await self._give_back_recorded([attempt for attempt in left if attempt.event is None])
+        await self._give_back_counted([attempt for attempt in left if attempt.event is None])
 
-    async def _give_back_recorded(self, attempts: Sequence[RunningAttempt]) -> None:
-        """Give attempts back whose beginning is recorded in the log: these deliveries count, others are undone."""
-        recorded = [attempt for attempt in attempts if attempt.task.request.starts is not None]
-        if recorded:
-            await self._store.release([Release(lease=attempt.lease(), failed=_STOPPED) for attempt in recorded])
-        for attempt in recorded:
+    async def _give_back_counted(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Give attempts back whose deliveries count; those of all others are undone when their leases are released.
+
+        They count if the beginning is recorded in a log, and if the activity must not begin twice: the next worker then
+        sees that it has begun.
+        """
+        counted = [
+            one for one in attempts if one.task.request.starts is not None or not self._runner.redelivers(one.task)
+        ]
+        if counted:
+            await self._store.release([Release(lease=attempt.lease(), failed=_STOPPED) for attempt in counted])
+        for attempt in counted:
             self._leases.drop(attempt.key)
 
     def close(self) -> None:

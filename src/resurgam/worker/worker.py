@@ -13,12 +13,13 @@ from resurgam.core.flow_event import SCRIPT_ACTIVITY
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
-from resurgam.store.records import Claim, Committed, EagerOffer, Release, Work
+from resurgam.store.records import Claim, Committed, EagerOffer, HeldWork, Release, Work
 from resurgam.worker.attempts import ActivityRunner
 from resurgam.worker.brains import ServiceActivity, script_activity
 from resurgam.worker.build import build_of
 from resurgam.worker.commit import Committer
 from resurgam.worker.held import HeldInstance
+from resurgam.worker.held_work import held_work
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.memo import Memos
@@ -107,11 +108,13 @@ class Worker:
     def start(self) -> None:
         """Start serving."""
         loop = asyncio.get_running_loop()
-        self._announcing = loop.create_task(self._presence.run(self._count_slots), name="presence")
+        self._announcing = loop.create_task(self._presence.run(self._count_slots, self._held_work), name="presence")
         self._watchdog.start()
         self._main = loop.create_task(self._claim_loop(), name=f"worker {self._options.name}")
-        if self._options.retain is not None:
-            self._tasks.spawn(Retention(self._store, self._clock, self._options.retain).run(), "retention")
+        if self._options.retain:
+            options = self._options
+            retention = Retention(self._store, self._clock, options.retain, options.archive_after)
+            self._tasks.spawn(retention.run(), "retention")
 
     async def stop(self) -> None:
         """Claim nothing more, let running work finish within the grace, and release the rest.
@@ -254,6 +257,9 @@ class Worker:
 
     def _count_slots(self) -> tuple[int, int]:
         return self._options.max_activities, self._slots.in_use
+
+    def _held_work(self) -> HeldWork:
+        return held_work(self._instances.held, self._slots.running)
 
     def _free_instances(self) -> int:
         return max(0, self._options.max_instances - self._instances.advancing - self._reserved)
