@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from resurgam.runtime.context.context import Context
     from resurgam.runtime.context.durable_loop import Break, Continue
     from resurgam.runtime.registry import Registry, activity, workflow
+    from resurgam.store.retention_rules import Retain
     from resurgam.sync import SyncEngine, SyncHandle
 else:
     # The same imports, each made when its name is first used: `resurgam --help` and a module that only defines
@@ -37,6 +38,7 @@ else:
         "NonRetryable": "resurgam.core.errors",
         "Outbound": "resurgam.flows.http.outbound",
         "Registry": "resurgam.runtime.registry",
+        "Retain": "resurgam.store.retention_rules",
         "RetryAfter": "resurgam.core.errors",
         "RetryPolicy": "resurgam.core.retry",
         "SignalTimeout": "resurgam.core.errors",
@@ -71,6 +73,7 @@ __all__ = [
     "NonRetryable",
     "Outbound",
     "Registry",
+    "Retain",
     "RetryAfter",
     "RetryPolicy",
     "SignalTimeout",

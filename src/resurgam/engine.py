@@ -7,9 +7,12 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from resurgam.archive.archiver import Archiver
+from resurgam.archive.service import ArchiveService
 from resurgam.client.access import Access, check_text
 from resurgam.client.client import Client, FlowOptions, IfExists, SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
@@ -28,16 +31,18 @@ from resurgam.runtime.loop import dev_mode
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store, second_opening
-from resurgam.store.protocol import Store
+from resurgam.store.protocol import Inspector, Store
 from resurgam.store.records import Arrival, EndedQuery, LiveWorker, Page
+from resurgam.store.retention_rules import Retain, archive_age, closed_status, rules_of
 from resurgam.store.secret import secret_of
 from resurgam.worker.options import WorkerOptions
 from resurgam.worker.process_main import check_not_imported
-from resurgam.worker.tasks import complete
+from resurgam.worker.tasks import complete, sleep
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
 
+    from resurgam.client.deletion import Deletion
     from resurgam.client.health_checks import HealthChecks
     from resurgam.flows.catalog import Health
     from resurgam.flows.http.outbound import Outbound
@@ -60,8 +65,12 @@ class Engine:
     the rest is released for other workers. If the leaving task is cancelled meanwhile, the rest of the grace is skipped
     and the store is still closed. A value larger than *max_payload* bytes as JSON is refused where it is passed.
 
-    With *retain* the worker removes runs that closed longer ago than that, as `purge` does, in small batches.
+    With *retain* the worker removes runs that closed longer ago than that, as `purge` does, in small batches. A list of
+    `Retain` rules says it by name and status; the most specific rule decides.
     *outbound* says which addresses the worker may call for HTTP steps, and how many at a time.
+
+    *archive* is the URL or the path of a folder with archived histories, which are then read as if the store had them. With
+    *archive_after* the worker moves complete runs there that closed longer ago than that.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
@@ -79,8 +88,10 @@ class Engine:
         cache_size: int = 1000,
         tick_limit: Duration = 10,
         max_payload: int = MAX_PAYLOAD,
-        retain: Duration | None = None,
+        retain: Duration | Sequence[Retain] | None = None,
         outbound: "Outbound | None" = None,
+        archive: str | Path | None = None,
+        archive_after: Duration | None = None,
     ) -> None:
         if not isinstance(url, str) and not hasattr(url, "claim"):
             raise TypeError(f"url must be the URL of a store, or a store, got {url!r}")
@@ -90,6 +101,10 @@ class Engine:
             raise ValueError("retain needs a worker; open the engine without worker=False, or call engine.purge()")
         if not is_whole(max_payload, 1):
             raise ValueError(f"max_payload must be a number of bytes, at least 1, got {max_payload!r}")
+        if archive_after is not None and (archive is None or not worker):
+            raise ValueError("archive_after needs archive= and a worker; `resurgam archive` archives once, without one")
+        rules = () if retain is None else rules_of(retain)
+        after = None if archive_after is None else archive_age(archive_after, rules)
         self._url = url
         self._registry = default_registry if registry is None else registry
         self._clock = SystemClock() if clock is None else clock
@@ -104,9 +119,11 @@ class Engine:
             max_activities=max_activities,
             cache_size=cache_size,
             tick_limit=milliseconds(tick_limit) / 1000,
-            retain=None if retain is None else milliseconds(retain),
+            retain=rules,
+            archive_after=after,
             outbound=None if outbound is None else _rules(outbound),
         )
+        self._archives = ArchiveService(archive, after, self._clock, self._options.name)
         self._store: Store | None = None
         self._opened_client: Client | None = None
         self._worker: Worker | None = None
@@ -131,7 +148,7 @@ class Engine:
     async def _open(self) -> None:
         assert self._store is not None
         if not self._has_worker:
-            self._opened_client = self._client_of(self._store)
+            self._opened_client = self._client_of(self._archives.readable(self._store))
             return
         from resurgam.runtime.brain import CodeBrain  # noqa: PLC0415 -- only an engine with a worker pays for the imports
         from resurgam.worker.brains import Brains  # noqa: PLC0415 -- as above
@@ -157,12 +174,13 @@ class Engine:
             max_payload=self._max_payload,
             reopen=self._second_opening(self._store),
         )
-        client = self._client_of(EagerStore(self._store, self._worker))
+        client = self._client_of(EagerStore(self._store, self._worker, self._archives.inspector(self._store)))
         if any(hasattr(activity, STEP_MARK) for activity in self._registry.activities):
             # Before the worker starts: it must not run a flow by definitions that its functions no longer fit.
             await client.flows.define_functions()
         self._worker.start()
         self._opened_client = client
+        self._archives.start(self._store, lambda seconds: sleep(self._clock, seconds))
 
     def _second_opening(self, store: Store) -> Callable[[], Store] | None:
         """Return how the watchdog opens the store for its own thread; None where that cannot be done."""
@@ -184,6 +202,7 @@ class Engine:
         async def close() -> None:
             failed: Exception | None = None
             try:
+                await self._archives.stop()
                 if worker is not None:
                     await worker.stop()
             except Exception as error:  # noqa: BLE001 -- raised below, once the store is closed
@@ -201,18 +220,21 @@ class Engine:
     async def run(self) -> None:
         """Serve until the process receives SIGTERM or SIGINT, then drain and return.
 
-        Call it inside the ``async with``.
+        Call it inside the ``async with``. A further SIGTERM has no effect while the worker drains, because service managers
+        send it to a process and to its parent; a further SIGINT raises `KeyboardInterrupt`, which skips the grace.
         """
         worker, stop = self.worker, asyncio.Event()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
         try:
-            await stop.wait()
+            try:
+                await stop.wait()
+            finally:
+                loop.remove_signal_handler(signal.SIGINT)
+            await worker.stop()
         finally:
-            for signal_number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(signal_number)
-        await worker.stop()
+            loop.remove_signal_handler(signal.SIGTERM)
 
     @property
     def worker(self) -> "Worker":
@@ -229,14 +251,28 @@ class Engine:
         return self._store
 
     @property
+    def readable(self) -> Store:
+        """The store, with the histories of the archive; those of archived runs raise `NotFound` without ``archive=``."""
+        return self._archives.readable(self.store)
+
+    @property
+    def inspector(self) -> Inspector:
+        """The read side of `readable`."""
+        return self._archives.inspector(self.store)
+
+    def archiver(self, age: int) -> Archiver:
+        """Return what archives runs that closed more than *age* milliseconds ago; raise `StoreError` without an archive."""
+        return self._archives.archiver(self.store, age)
+
+    @property
     def clock(self) -> Clock:
         """The clock of the engine."""
         return self._clock
 
     @property
     def busy(self) -> int:
-        """How many instances and activities this engine's worker holds."""
-        return 0 if self._worker is None else self._worker.busy
+        """How many instances and activities this engine's worker holds; an archiver at work counts too."""
+        return self._archives.working + (0 if self._worker is None else self._worker.busy)
 
     @property
     def running(self) -> int:
@@ -246,12 +282,12 @@ class Engine:
     @property
     def progress(self) -> int:
         """A counter of claims and of completed work."""
-        return 0 if self._worker is None else self._worker.progress
+        return self._archives.progress + (0 if self._worker is None else self._worker.progress)
 
     @property
     def resting(self) -> bool:
-        """Whether this engine's worker holds nothing and waits for work."""
-        return self._worker is None or self._worker.resting
+        """Whether this engine's worker holds nothing and waits for work, and its archiver is not at work."""
+        return not self._archives.working and (self._worker is None or self._worker.resting)
 
     @overload
     async def start(
@@ -588,20 +624,32 @@ class Engine:
             raise ValueError(f"before must have a time zone, got {before.isoformat()}; use an aware datetime")
         if name is not None:
             check_text(name, "name")
-        closed = [status for status in Status if status.terminal]
-        if status is not None and status not in closed:
-            raise ValueError(f"status must be that of a closed run ({', '.join(closed)}), got {status!r}")
-        query = EndedQuery(
-            before=round(before.timestamp() * 1000), status=None if status is None else Status(status), name=name
-        )
+        query = EndedQuery(before=round(before.timestamp() * 1000), status=closed_status(status), name=name)
         return await self._client().purge(query)
+
+    async def delete(self, entity_id: str, *, reason: str = "", tree: bool = False) -> int:
+        """Delete everything about an entity, open or closed, with *tree* its descendants too; return how many executions.
+
+        What other histories say about it stays. A call that was killed is finished by another one. Raise `NotFound` for an
+        unknown id.
+        """
+        client = self._client()
+        if self._archives.archive is None:
+            return await client.delete(entity_id, reason, tree=bool(tree))
+        async with self._archives.unwritten(self.store) as archive:
+            return await client.delete(entity_id, reason, tree=bool(tree), archive=archive)
+
+    async def deletions(self) -> "builtins.list[Deletion]":
+        """Return the recorded deletions, in order; one without ``deleted_at`` was interrupted."""
+        return await self._client().deletions()
 
     async def export(self, entity_id: str, run_id: str | None = None) -> builtins.list[str]:
         """Return all stored data of a workflow, every execution or those of one run, as JSON lines.
 
         The workflow itself goes on in this store: close the engines that serve it before, or terminate it afterwards.
+        Without ``archive=`` only the rows of archived executions are returned, and warnings are logged.
         """
-        return await self._client().export(entity_id, run_id)
+        return await self._client().export(entity_id, run_id, self._archives.restored)
 
     async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
         """Import the lines of `export`; their executions go on in this store exactly where they were.

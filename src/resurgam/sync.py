@@ -491,6 +491,8 @@ class SyncEngine:
     complete_work = _sync_engine_verb(Engine.complete_work)
     fail_work = _sync_engine_verb(Engine.fail_work)
     purge = _sync_engine_verb(Engine.purge)
+    delete = _sync_engine_verb(Engine.delete)
+    deletions = _sync_engine_verb(Engine.deletions)
     export = _sync_engine_verb(Engine.export)
     import_ = _sync_engine_verb(Engine.import_)
 

@@ -7,7 +7,18 @@ The modules named here are families of rarer verbs. Each is imported when one of
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from resurgam.client import compensation, describe, flow_survey, flows, health_checks, pause, retry, tree, webhook
+    from resurgam.client import (
+        compensation,
+        deletion,
+        describe,
+        flow_survey,
+        flows,
+        health_checks,
+        pause,
+        retry,
+        tree,
+        webhook,
+    )
 else:
     from importlib import import_module
 
@@ -17,4 +28,15 @@ else:
         return import_module(f"{__name__}.{name}")
 
 
-__all__ = ["compensation", "describe", "flow_survey", "flows", "health_checks", "pause", "retry", "tree", "webhook"]
+__all__ = [
+    "compensation",
+    "deletion",
+    "describe",
+    "flow_survey",
+    "flows",
+    "health_checks",
+    "pause",
+    "retry",
+    "tree",
+    "webhook",
+]

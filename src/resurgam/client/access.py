@@ -11,12 +11,16 @@ from resurgam.core.codec import MAX_PAYLOAD, Codec, TypeForm, check_size, codec_
 from resurgam.core.errors import SerializationError
 from resurgam.core.lifecycle import WORKFLOW, Started
 from resurgam.core.retry import Duration, milliseconds
+from resurgam.core.tags import check_tag
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance
 
 ANY: Final[Codec[Any]] = codec_for(Any)
+
+_LONGEST_REASON: Final = 10_000
+"""Characters. Reasons are for people, and are printed whole."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -62,19 +66,24 @@ def check_text(value: object, what: str) -> None:
 
 
 def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return tags; refuse any that are not strings."""
+    """Return tags; refuse any that cannot be stored."""
     if not isinstance(tags, Mapping):
         raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
     for key, value in tags.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"tags must be strings by strings, got {key!r}: {value!r}")
+        check_tag(key, value)
     return dict(tags)
 
 
 def check_reason(reason: object) -> str:
-    """Return a reason; refuse one that is not a string."""
+    """Return a reason; refuse one that is not a string, that no store can keep, or that is too long to be read."""
     if not isinstance(reason, str):
         raise TypeError(f"reason must be a string, got {reason!r}")
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"reason must be text that UTF-8 can encode, got {reason[:40]!r}") from None
+    if len(reason) > _LONGEST_REASON:
+        raise ValueError(f"reason must have at most {_LONGEST_REASON} characters, got {len(reason):,}")
     return reason
 
 

@@ -79,6 +79,17 @@ class CatalogClient:
         request = fe.StepHealthChanged(id=self._new_id(), step_id=step_id, status=status, error=error)
         return await self._change(request)
 
+    async def request_deletion(self, entity_id: str, *, reason: str, by: str, tree: bool) -> None:
+        """Record that everything about an entity is to be deleted."""
+        await self._change(
+            fe.EntityDeletionRequested(id=self._new_id(), entity_id=entity_id, reason=reason, by=by, tree=tree)
+        )
+
+    async def confirm_deletion(self, entity_id: str, *, executions: int, archived: int) -> None:
+        """Record that everything about an entity is deleted."""
+        request = fe.EntityDeleted(id=self._new_id(), entity_id=entity_id, executions=executions, archived=archived)
+        await self._change(request)
+
     async def put_all(self, steps: Mapping[str, m.Step]) -> None:
         """Add steps, and replace those whose definition differs; check each by itself and against all others."""
         for step in steps.values():
@@ -126,7 +137,8 @@ class CatalogClient:
             if not isinstance(answer, Delivered):
                 raise StoreError("the catalog of steps was terminated meanwhile; register the steps again")
         await self._taken(instance, {request.id for request in requests})
-        log = await self._store.read(instance, instance.last_seq)
+        # With those that are forgotten already: a later request may have replaced them meanwhile.
+        log = await self._store.inspector.history(instance, forgotten=True, after=instance.last_seq)
         return {entry.id for entry in log if isinstance(entry, fe.Registration)}
 
     async def _open(self) -> Instance:

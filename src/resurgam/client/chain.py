@@ -120,7 +120,12 @@ async def wait_for_chain(
     """
     told: list[events.Event] = []
     while await store.wait(_end_of(instance, told), until):
-        closing = told.pop() if told else await closing_event(store, instance)
+        closing: events.Event | None = None
+        unread: NotFound | None = None
+        try:
+            closing = told.pop() if told else await closing_event(store, instance)
+        except NotFound as archived:
+            unread = archived  # a generation that is closed for long; those that followed are in the store
         if isinstance(closing, events.WorkflowCompleted | FlowCompleted):
             return instance, closing
         if isinstance(closing, events.WorkflowContinued) and pinned:
@@ -128,7 +133,7 @@ async def wait_for_chain(
         successor = await (newest_of_run if pinned else newest)(store, instance)
         if successor.execution_id == instance.execution_id:
             if closing is None:
-                raise _removed(instance)
+                raise unread or _removed(instance)
             return instance, closing
         instance = successor
     return None

@@ -1,7 +1,7 @@
 """Start, signal, settle, list and move workflows, without running any."""
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, Unpack
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from resurgam import client as verbs
 from resurgam.client import promises, signal_schemas
-from resurgam.client.access import Access, check_tags, check_text, codec_of, deadline_after
+from resurgam.client.access import Access, check_reason, check_tags, check_text, codec_of, deadline_after
 from resurgam.client.handle import Handle, signal_received
 from resurgam.client.subscription import Subscription
 from resurgam.client.update import HandlerNotStarted, Position, Update, encode_update
@@ -21,6 +21,7 @@ from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, new_ids, python
 from resurgam.store import export
+from resurgam.store.import_grace import keep_imported
 from resurgam.store.records import (
     Adoption,
     Arrival,
@@ -34,9 +35,10 @@ from resurgam.store.records import (
     Page,
     Query,
 )
-from resurgam.store.retention import Purge
+from resurgam.store.retention import purge_all
 
 if TYPE_CHECKING:
+    from resurgam.client.deletion import Deletion, ForgetsArchived
     from resurgam.client.flows import Flows
     from resurgam.client.health_checks import HealthChecks
     from resurgam.client.webhook import Webhooks
@@ -260,11 +262,23 @@ class Client:
 
     async def purge(self, query: EndedQuery) -> int:
         """Remove closed executions that no other execution needs; return how many."""
-        return (await Purge(self._store, query).total()).removed
+        return sum([batch.removed async for batch in purge_all(self._store, query)])
 
-    async def export(self, entity_id: str, run_id: str | None) -> builtins.list[str]:
-        """Return all stored data of an entity's executions, or of one run, as JSON lines."""
-        copies = await self._store.transfer.copies(entity_id, run_id)
+    async def delete(self, entity_id: str, reason: str, *, tree: bool, archive: "ForgetsArchived | None" = None) -> int:
+        """Delete everything about an entity; return how many executions were removed."""
+        check_text(entity_id, "id")
+        deleter = verbs.deletion.Deleter(self._access, self._name, archive)
+        return len((await deleter.delete(entity_id, reason=check_reason(reason), tree=tree)).executions)
+
+    async def deletions(self) -> "builtins.list[Deletion]":
+        """Return the recorded deletions, in the order of their requests."""
+        return await verbs.deletion.read_deletions(self._store)
+
+    async def export(
+        self, entity_id: str, run_id: str | None, restore: Callable[[Sequence[Copy]], Awaitable[Sequence[Copy]]]
+    ) -> builtins.list[str]:
+        """Return all data of an entity's executions, or of one run, as JSON lines; *restore* reads those that are archived."""
+        copies = await restore(await self._store.transfer.copies(entity_id, run_id))
         if not copies:
             of_run = f" and run {run_id!r}" if run_id is not None else ""
             raise NotFound(f"there is no workflow with id {entity_id!r}{of_run}")
@@ -276,6 +290,10 @@ class Client:
         for copy in export.read(exported):
             workflows.setdefault(copy.instance.entity_id, []).append(copy)
         parts = [Adoption(entity_id=entity_id, copies=tuple(copies)) for entity_id, copies in workflows.items()]
+        old = {
+            copy.instance.tree_id for part in parts for copy in part.copies if copy.log and copy.instance.deactivated
+        }
+        await keep_imported(self._store.values, old, self._access.clock)  # an archiver would take them away again
         arrivals: builtins.list[Arrival] = []
         for part, answer in zip(parts, await self._store.transfer.adopt(parts), strict=True):
             if isinstance(answer, Exists):

@@ -23,6 +23,16 @@ class SagaStep(msgspec.Struct, frozen=True, kw_only=True):
     result: Raw | None = None
     outcome: str | None = None
 
+    @property
+    def may_have_effect(self) -> bool:
+        """Whether there is, or may be, something to compensate."""
+        return self.result is not None or self.command.unknown
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a compensation is wanted that the saga has not come to."""
+        return self.outcome is None and self.command.undo is not None and self.may_have_effect
+
 
 def steps_of(log: Sequence[events.Event]) -> list[SagaStep]:
     """Return the steps of all sagas of an execution, in order of registration."""
@@ -45,13 +55,11 @@ def steps_of(log: Sequence[events.Event]) -> list[SagaStep]:
 
 
 def uncompensated(log: Sequence[events.Event], *, ended: bool) -> tuple[SagaStep, ...]:
-    """Return the steps whose compensation failed finally, or whose saga was cut off when the workflow closed."""
-    return tuple(
-        step
-        for step in steps_of(log)
-        if step.outcome == "failed"
-        or (ended and step.outcome is None and step.result is not None and step.command.undo)
-    )
+    """Return the steps whose compensation failed finally, or whose saga was cut off when the workflow closed.
+
+    Of a saga that was cut off these are the completed steps, and those with ``undo_on_unknown``, which may have an effect.
+    """
+    return tuple(step for step in steps_of(log) if step.outcome == "failed" or (ended and step.is_cut_off))
 
 
 async def compensated_manually(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
@@ -100,7 +108,7 @@ async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance |
     earlier = await store.inspector.get(compensation_id(instance, step.command))
     if step.outcome == "compensated" or (earlier is not None and earlier.status == "completed"):
         raise AlreadyExists(f"{what} is already compensated")
-    if step.result is None and not step.command.unknown:
+    if not step.may_have_effect:
         raise WrongState(f"{what} never completed, so there is nothing to compensate")
     return earlier
 
@@ -124,6 +132,7 @@ def _started(access: Access, instance: Instance, step: SagaStep, first: events.E
         execution_id=derived_id(now, instance.execution_id, command.location, "compensation"),
         run_id=run_id_of(instance.run_id, command.location),
         tree_id=instance.tree_id,
+        tags=instance.tags,
         python=python(),
         input=ANY.encode([command.undo, result], "arguments of a compensation"),
         # Its activity must have the key of the saga's own compensation, however often the step was compensated before.

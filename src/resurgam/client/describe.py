@@ -11,7 +11,7 @@ from resurgam.client.compensation import compensation_id, uncompensated
 from resurgam.client.flow_survey import FlowSurvey
 from resurgam.client.pending import PendingWork, Survey, failure_of, moment
 from resurgam.core import event as events
-from resurgam.core.errors import CorruptHistory
+from resurgam.core.errors import CorruptHistory, NotFound
 from resurgam.core.failure import rebuild
 from resurgam.core.flow_event import CATALOG, FLOW
 from resurgam.core.lifecycle import WORKFLOW
@@ -22,7 +22,7 @@ from resurgam.store.records import ExecutionRef, Instance, OpenWork
 
 _AS_STORED: Final = (
     *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "kind", "name", "queue"),
-    *("status", "deactivated", "tags"),
+    *("status", "deactivated", "tags", "archived"),
 )
 
 
@@ -46,6 +46,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the failure of the
     attempt before.
 
+    *archived* is the URL of the file that holds its history, if that is in an archive. Unless the engine was opened with
+    ``archive=``, all that is known of such an execution is then in its row: no input, no result.
+
     *uncompensated* are saga steps whose compensation failed or was cut off; each needs `Handle.compensate`.
     """
 
@@ -64,6 +67,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     begins_at: datetime | None
     closed_at: datetime | None
     deactivated: bool
+    archived: str | None
     history_length: int
     tags: dict[str, str]
     parent: ParentCall | None
@@ -91,8 +95,11 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
     survey = await Survey.of(store, instance, log, now)
     state, started = survey.state, survey.state.started
     pending = await survey.pending() if corrupt is None else ()
+    waits: tuple[str, ...] = ()
     if instance.status.terminal:
         pending = tuple(work for work in pending if work.kind == "activity")  # it may still be running
+    else:
+        waits = _waiting_for(instance, state, pending, corrupt) or (await _without_command(store, instance, survey),)
     return Description(
         **{name: getattr(instance, name) for name in _AS_STORED},
         paused=instance.status is Status.PAUSED,
@@ -106,7 +113,7 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
         input=None if started is None else ANY.decode(started.input, "input"),
         result=_result(state),
         state={key: ANY.decode(value, f"state {key!r}") for key, value in state.variables.items()},
-        waiting_for=() if instance.status.terminal else _waiting_for(instance, state, pending, corrupt),
+        waiting_for=(*waits, *_queued_updates(pending)),
         pending=pending,
         worker=survey.worker,
         redeliveries=max(0, survey.work.deliveries - 1),
@@ -120,7 +127,8 @@ async def _describe_other(
 ) -> Description:
     """Describe a flow, or an instance of a kind of which only the row is known."""
     work = await store.inspector.open_work(instance) or OpenWork()
-    flow = FlowSurvey.of(instance, log, work, now) if instance.kind == FLOW and corrupt is None else None
+    known = instance.kind == FLOW and corrupt is None and bool(log)
+    flow = FlowSurvey.of(instance, log, work, now) if known else None
     pending = () if flow is None else await flow.pending(store)
     held = work.leased_until is not None and work.leased_until > now
     waits = ["a resume: handle.resume()"] if instance.status is Status.PAUSED else []
@@ -153,11 +161,18 @@ def _idle(instance: Instance) -> tuple[str, ...]:
 
 
 async def _readable_log(store: Store, execution: Instance) -> tuple[Sequence[events.Event], CorruptHistory | None]:
-    """Return the log of an execution or, with the error, its entries before the first that cannot be decoded."""
+    """Return the log of an execution or, with the error, its entries before the first that cannot be decoded.
+
+    That of an archived one is empty if the archive cannot be read here.
+    """
     try:
         return await store.inspector.history(execution), None
     except CorruptHistory as error:
         return error.readable, error
+    except NotFound:
+        if execution.archived is None:
+            raise
+        return [], None
 
 
 async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.Event]) -> tuple[str, ...]:
@@ -173,7 +188,10 @@ async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.
 async def _previous_error(store: Store, instance: Instance, started: events.Started | None) -> BaseException | None:
     if started is None or started.previous is None or instance.attempt == 1:
         return None
-    return await failure_of(store, ExecutionRef(entity_id=instance.entity_id, execution_id=started.previous))
+    try:
+        return await failure_of(store, ExecutionRef(entity_id=instance.entity_id, execution_id=started.previous))
+    except NotFound:  # it is archived, and the archive is not at hand
+        return None
 
 
 def _result(state: InstanceState) -> Any:
@@ -195,13 +213,29 @@ def _waiting_for(
 ) -> tuple[str, ...]:
     if corrupt is not None:
         return ("a build that can read its history",)
+    if instance.status is Status.DIVERGED:
+        return ("a build that fits its history",)
     waits = ["a resume: handle.resume()"] if instance.status is Status.PAUSED else []
     begun = instance.status is Status.RUNNING and state.started is not None and state.started.attempt == 1
     if not state.begun and state.started is not None and not begun:
         return (*waits, _start_text(state.started))
-    waits += [work.text for work in pending if work.kind != "update"]
-    updates = [work.text for work in pending if work.kind == "update" and work.status == "queued"]
-    return (*(tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)), *updates)
+    return (*waits, *(work.text for work in pending if work.kind != "update"))
+
+
+def _queued_updates(pending: Sequence[PendingWork]) -> Sequence[str]:
+    return [work.text for work in pending if work.kind == "update" and work.status == "queued"]
+
+
+async def _without_command(store: Store, instance: Instance, survey: Survey) -> str:
+    """Return what a workflow waits for that has no open command: a worker, or a condition that only its code knows."""
+    if instance.dead_letter is not None:
+        return "handle.retry(), which releases a dead letter"
+    if not any(instance.queue in worker.queues for worker in await store.workers.list()):
+        return f"a worker that serves queue {instance.queue!r}"
+    own = "a condition of its own code: ctx.until, or an asyncio object"
+    # Whether a worker has run the code is known only from what it has recorded.
+    has_run = instance.last_seq > 1 and not survey.work.inbox
+    return own if has_run else f"{own}; or a free worker of queue {instance.queue!r}"
 
 
 def _start_text(started: events.Started) -> str:

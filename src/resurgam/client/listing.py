@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal, TypedDict, Unpack, get_args
 
-from resurgam.client.access import check_text
+from resurgam.client.access import check_tags, check_text
 from resurgam.core.state import Status
 from resurgam.store.records import Query
 
@@ -46,15 +46,13 @@ def query_of(**filters: Unpack[Filters]) -> Query:
         raise ValueError(f"status must be one of {', '.join(Status)}, got {status!r}")
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
-    if tags is not None and not isinstance(tags, Mapping):
-        raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
-    if cursor is not None and not re.fullmatch(r"\d{15}-.+", cursor):
+    if cursor is not None and not (isinstance(cursor, str) and re.fullmatch(r"[0-9]{15}-.+", cursor)):
         raise ValueError(f"cursor must be the cursor of the page before, got {cursor!r}")
     return Query(
         status=None if status is None else Status(status),
         kind=kind,
         name=filters.get("name"),
-        tags=dict(tags or {}),
+        tags={} if tags is None else check_tags(tags),
         parent=filters.get("parent"),
         failure=failure,
         since=_milliseconds("since", filters.get("since")),

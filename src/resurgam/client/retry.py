@@ -22,6 +22,12 @@ async def retry_failed(access: Access, failed: Instance) -> Instance:
     """Start the next attempt of a failed run, and return its execution."""
     if failed.kind != WORKFLOW:
         raise WrongState(f"{failed.entity_id!r} cannot be retried: only workflows can, got kind {failed.kind!r}")
+    if failed.archived is not None:
+        # Its children may be archived too, and the answers that they have sent are then in the archive.
+        raise WrongState(
+            f"{failed.entity_id!r} cannot be retried: its history is archived in {failed.archived}; bring it back first, by "
+            f"`resurgam import --archived {failed.entity_id}`"
+        )
     now = access.clock.now()
     log = await access.store.inspector.history(failed)
     started, inbox = next_attempt(

@@ -95,7 +95,7 @@ class Webhooks:
 
     async def _check_step(self, instance: Instance, number: int, step_id: str) -> None:
         """Raise if a work item that has its answer is not one of this step."""
-        item = FlowState(await self._store.read(instance)).items.get(number)
+        item = FlowState(await self._store.inspector.history(instance)).items.get(number)
         if item is None or item.step != step_id:
             raise _unknown(instance.entity_id)
 

@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
-from resurgam.core.state import InstanceState
+from resurgam.core.state import InstanceState, tags_after
 from resurgam.runtime.context.children import first_entry, message_to_child
 from resurgam.runtime.matching.dedup import known_as
 from resurgam.testing.simulated_store import SimulatedStore, StoredExecution, StoredPromise
@@ -45,7 +45,8 @@ def rebuild_store(log: Sequence[events.Event]) -> SimulatedStore:
 def _start_child(
     store: SimulatedStore, execution: StoredExecution, call: events.ChildCommand, *, recorded: bool
 ) -> None:
-    started = first_entry(cast("events.WorkflowStarted", execution.started), call, call.input)
+    tags = tags_after(entry for entry in execution.log if entry.seq < call.seq)
+    started = first_entry(cast("events.WorkflowStarted", execution.started), call, call.input, tags=tags)
     store.begin(started)
     if not recorded:
         store.put(execution, events.ChildStarted(ref=call.seq, at=call.at, execution_id=started.execution_id))

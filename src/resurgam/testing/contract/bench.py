@@ -269,6 +269,12 @@ class Bench:
         [answer] = await self.store.extend([lease_of(holder, wake)])
         return answer
 
+    async def extended(self, holder: r.Claim) -> r.Extended:
+        """Renew the lease of an instance that must be held, and return what has come since its claim."""
+        answer = await self.extend(holder, holder.wake)
+        assert isinstance(answer, r.Extended), answer
+        return answer
+
     async def release(
         self, holder: r.Claim | r.ActivityTask, failed: str | None = None, *, final: bool = False
     ) -> r.Released | r.Refused:

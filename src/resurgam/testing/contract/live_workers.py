@@ -20,6 +20,21 @@ class WorkerCases(OpensStores):
             assert announced == [live("one", started_at=now, seen_at=now, slots=8, slots_in_use=3)]
             assert await b.store.workers.list() == announced
 
+    async def test_a_worker_is_listed_with_its_load_and_what_it_holds(self) -> None:
+        """Unchanged, whatever characters ids have; one that tells neither has none."""
+        load = r.WorkerLoad(loop=0.25, process=1.5, machine=None, processors=4)
+        held = r.HeldWork(
+            instances=30,
+            activities=1,
+            oldest_instances=(r.HeldRun(entity_id="ü/1 'x' %s", name="order", since=5),),
+            oldest_activities=(r.HeldAttempt(entity_id="r/1", workflow_id="ü", name="pay", attempt=2, since=7),),
+        )
+        async with self.bench() as b:
+            await b.store.workers.announce(worker("one", load=load, held=held), TTL)
+            await b.store.workers.announce(worker("two"), TTL)
+            found = {live.worker_id: (live.load, live.held) for live in await b.store.workers.list()}
+            assert found == {"one": (load, held), "two": (None, None)}
+
     async def test_a_worker_that_announces_itself_again_is_renewed(self) -> None:
         """With its new announcement; the moment of its start stays."""
         async with self.bench() as b:

@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Raw
 
+from resurgam.core import event as events
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.contract.bench import (
@@ -71,6 +72,36 @@ class OpenWorkCases(OpensStores):
             [later] = await self._activities(b.store, instance)
             assert (later.attempt, later.deliveries, later.worker) == (2, 0, None)
             assert later.visible_at == b.clock.now() + 500
+
+    async def test_dead_letters_are_listed_until_they_are_revived(self) -> None:
+        """Runs that are dead letters, and runs with such activities, open or closed; in pages, and no others."""
+        async with self.bench() as b:
+            await b.create("fine")
+            await b.claim()
+            await b.create("dead")
+            await b.release(await b.claim_one(), "too large", final=True)
+            for name in ("open", "closed"):
+                await b.wanting(2, 3, entity_id=name)
+                for task in await b.tasks():
+                    await b.release(task, "no such thing", final=True)
+            await b.deliver(events.WorkflowTerminated(), "closed")
+            assert await self._dead(b.store) == {"dead", "open", "closed"}
+            assert await self._dead(b.store, limit=1) == {"dead", "open", "closed"}
+            [closed] = [one for one in await self._dead_pages(b.store) if one.entity_id == "closed"][:1]
+            assert closed.activity_dead_letters
+            await b.store.revive([await b.get("dead"), await b.get("open")])
+            assert await self._dead(b.store) == {"closed"}
+
+    async def _dead(self, store: Store, limit: int = 100) -> set[str]:
+        return {one.entity_id for one in await self._dead_pages(store, limit)}
+
+    async def _dead_pages(self, store: Store, limit: int = 100) -> list[r.Instance]:
+        page = await store.inspector.dead_letters(limit=limit)
+        found = [*page.instances]
+        while page.cursor is not None:
+            page = await store.inspector.dead_letters(page.cursor, limit)
+            found += page.instances
+        return found
 
     async def test_the_last_heartbeat_is_kept_with_its_moment(self) -> None:
         """Also without details, and from one attempt to the next; a renewal that reports none leaves it."""

@@ -5,6 +5,7 @@ import asyncio
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.rules import TRIED_KEPT
 from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, ids, request, values
 
 QUEUES = ("first", "second", "third")
@@ -245,6 +246,16 @@ class RecoveryCases(OpensStores):
             await b.pass_time(5)
             assert not await b.store.wait(r.Work(worker="first", queues=(QUEUE,)), 0)
             assert await b.store.wait(r.Work(worker="second", queues=(QUEUE,)), 0)
+
+    async def test_the_workers_that_have_tried_a_parked_run_are_bounded(self) -> None:
+        """A run may be parked for years, and each start of a worker is another one; one that is forgotten tries again."""
+        async with self.bench() as b:
+            await b.create()
+            for number in range(TRIED_KEPT + 1):
+                # The same log again: how often it is parked is not what counts here.
+                await b.committed(await b.claim_one(f"w-{number}"), worker=f"w-{number}", status=Status.DIVERGED)
+            assert not await b.claim(f"w-{TRIED_KEPT}")
+            assert any([await b.claim(f"w-{number}") for number in range(TRIED_KEPT)])
 
     async def _park(self, b: Bench, worker: str, diagnosis: str, *, consume: bool = False) -> None:
         claim = await b.claim_one(worker)

@@ -1,6 +1,7 @@
 """The cases of all topics that a store must pass, as one class."""
 
 from resurgam.testing.contract.activities import ActivityCases
+from resurgam.testing.contract.archival import ArchivalCases
 from resurgam.testing.contract.basics import BasicCases
 from resurgam.testing.contract.children import ChildCases
 from resurgam.testing.contract.covered import CoveredCases
@@ -28,6 +29,7 @@ from resurgam.testing.contract.signal_schemas import SignalSchemaCases
 from resurgam.testing.contract.starts import StartCases
 from resurgam.testing.contract.stored_values import ValueCases
 from resurgam.testing.contract.succession import SuccessionCases
+from resurgam.testing.contract.tags import TagCases
 from resurgam.testing.contract.termination import TerminationCases
 from resurgam.testing.contract.transfer import TransferCases
 from resurgam.testing.contract.wakeups import WakeUpCases
@@ -52,6 +54,7 @@ class StoreContract(
     ListingCases,
     TransferCases,
     RemovalCases,
+    ArchivalCases,
     OfferingCases,
     OpenWorkCases,
     OrderingCases,
@@ -63,6 +66,7 @@ class StoreContract(
     QueryCases,
     DetailsCases,
     SignalSchemaCases,
+    TagCases,
     WatchCases,
     ValueCases,
     WorkerCases,
