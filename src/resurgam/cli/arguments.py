@@ -211,14 +211,26 @@ tags_option = click.option(
 
 
 def call_engine(
-    store: str, call: Callable[[Engine], Awaitable[T]], *, create: bool = False, registry: Registry | None = None
+    store: str,
+    call: Callable[[Engine], Awaitable[T]],
+    *,
+    create: bool = False,
+    registry: Registry | None = None,
+    archive: str | None = None,
 ) -> T:
     """Open an engine without a worker, and return the result of *call*; with *create* the file need not exist."""
     if not create:
         check_file(store)
+    return run_engine(store, call, registry=registry, archive=archive)
+
+
+def run_engine(
+    store: str, call: Callable[[Engine], Awaitable[T]], *, registry: Registry | None = None, archive: str | None = None
+) -> T:
+    """Open an engine without a worker on any store, and return the result of *call*."""
 
     async def run() -> T:
-        async with Engine(store, worker=False, registry=registry) as engine:
+        async with Engine(store, worker=False, registry=registry, archive=archive) as engine:
             return await call(engine)
 
     return asyncio.run(run())

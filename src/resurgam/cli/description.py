@@ -75,18 +75,20 @@ def _rows(found: Description) -> Iterator[Row]:
     yield "created", _time(found.created_at)
     yield "begins", _time(found.begins_at)
     yield "closed", _time(found.closed_at)
+    yield "archived", _archived(found)
     yield "parent", _parent(found)
     yield "execution", found.execution_id
     yield "previous", found.previous or ""
     yield "run", found.run_id
     yield "tree", found.tree_id
     yield "attempt", f"{found.attempt} of generation {found.generation}"
-    yield "history", f"{found.history_length} entries"
+    yield "history", f"{found.history_length} entr{'y' if found.history_length == 1 else 'ies'}"
     yield "tags", output.tags_text(found.tags)
     yield "held by", found.worker or ""
     yield "redelivered", _times(found.redeliveries)
-    yield "input", _value(found.input)
-    yield "result", _value(found.result) if found.status == "completed" else ""
+    if not _is_row(found):
+        yield "input", _value(found.input)
+        yield "result", _value(found.result) if found.status == "completed" else ""
     for key, value in found.state.items():
         yield "state", f"{key} = {_value(value)}"
     yield from _links(found.previous_error, "failed before")
@@ -161,6 +163,15 @@ def _divergence(fields: Mapping[str, object]) -> Iterator[Row]:
     if "history_value" in fields:
         for label, name in _DIVERGENCE.items():
             yield f"  {label}", str(fields.get(name) or "")
+
+
+def _archived(found: Description) -> str:
+    return f"in {found.archived}; --archived reads it" if _is_row(found) else ""
+
+
+def _is_row(found: Description) -> bool:
+    """Whether nothing of an execution but its row is known, because its history is in an archive."""
+    return found.archived is not None
 
 
 def _parent(found: Description) -> str:

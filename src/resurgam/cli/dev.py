@@ -56,7 +56,7 @@ def dev(*, module: str | None, kind: str, port: int | None, as_json: bool) -> No
     try:
         output.report(
             {"url": running.url, "folder": str(folder.absolute())},
-            f"{kind} is ready at {running.url}, its data is in {folder.absolute()}; stop with Ctrl-C",
+            f"{kind} is ready at {running.url} with its data in {folder.absolute()}; stop with Ctrl-C",
             as_json=as_json,
         )
         code = asyncio.run(_serve(running, _NAMES[kind], module))

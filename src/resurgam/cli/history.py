@@ -21,6 +21,9 @@ _VALUES: Final = (
     *("removed", "state", "iteration", "inputs", "outputs", "status"),
 )
 _IDS: Final = {
+    "tags_set": "tags",
+    "workflow_archiving": "archiver",
+    "flow_archiving": "archiver",
     "child_scheduled": "entity_id",
     "child_started": "execution_id",
     "flow_scheduled": "entity_id",

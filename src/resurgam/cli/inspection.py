@@ -1,14 +1,16 @@
 """The commands that read workflows: `resurgam list`, `show` and `history`."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import get_args
+from functools import partial
+from typing import Any, TypeAlias, get_args
 
 import click
 
 from resurgam import Engine, Status
 from resurgam.cli import description, output, tree
 from resurgam.cli import history as histories
+from resurgam.cli.archive import archive_option, archived_option, call_archived, check_archived
 from resurgam.cli.arguments import (
     call_engine,
     check_text,
@@ -22,6 +24,9 @@ from resurgam.cli.arguments import (
 from resurgam.client.listing import Kind
 from resurgam.core.event import Event
 from resurgam.store.records import Page
+
+Caller: TypeAlias = Callable[..., Any]
+"""How a command reads: from the store, or from an archive."""
 
 
 @click.command(
@@ -92,19 +97,25 @@ def list_(  # noqa: PLR0913 -- each is an option of the command line
 @click.argument("id", callback=check_text)
 @click.option("--tree", "whole", is_flag=True, help="Show all its runs, executions, steps and children.")
 @click.option("--ids", is_flag=True, help="With --tree: print ids in full.")
+@archived_option
+@archive_option
 @with_store
-def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool) -> None:
+def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool, archived: bool, archive: str | None) -> None:
     """Show the status of the workflow ID: its input, result and state, and the progress of its open work.
 
     For each open activity: its attempt, the last error, the time of the next attempt, the last heartbeat and the worker
     that holds it. A heartbeat is stored when the worker renews its lease, a few seconds after it was sent.
+
+    Of a workflow whose history is in an archive the store knows no more than its row; --archived reads the rest.
     """
     if ids and not whole:
         raise click.UsageError("--ids needs --tree; give both")
+    check_archived(archived)
+    call: Caller = partial(call_archived, id=id, archive=archive, whole=whole) if archived else call_engine
     if whole:
-        tree.show(call_engine(store, lambda engine: engine.handle(id).tree()), ids=ids, as_json=as_json)
+        tree.show(call(store, call=lambda engine: engine.handle(id).tree()), ids=ids, as_json=as_json)
     else:
-        description.show(call_engine(store, lambda engine: engine.handle(id).describe()), as_json=as_json)
+        description.show(call(store, call=lambda engine: engine.handle(id).describe()), as_json=as_json)
 
 
 @click.command(
@@ -119,14 +130,28 @@ def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool) -> None:
 )
 @click.option("--by-location", is_flag=True, help="Sort by location: each call with its answers.")
 @click.option("--forgotten", is_flag=True, help="Include entries that loops have forgotten and the store still keeps.")
+@archived_option
+@archive_option
 @with_store
-def history(*, store: str, as_json: bool, id: str, execution: str | None, by_location: bool, forgotten: bool) -> None:
+def history(  # noqa: PLR0913 -- each is an option of the command line
+    *,
+    store: str,
+    as_json: bool,
+    id: str,
+    execution: str | None,
+    by_location: bool,
+    forgotten: bool,
+    archived: bool,
+    archive: str | None,
+) -> None:
     """Print the history of the workflow ID, of its newest execution by default.
 
     LOCATION is the location of a call and its version, as in {2}v1; for an answer, the number of the call it belongs
     to.
     """
-    entries, active = call_engine(store, lambda engine: _entries(engine, id, execution, forgotten=forgotten))
+    check_archived(archived)
+    call: Caller = partial(call_archived, id=id, archive=archive, execution=execution) if archived else call_engine
+    entries, active = call(store, call=lambda engine: _entries(engine, id, execution, forgotten=forgotten))
     ordered = histories.by_location(entries) if by_location else entries
     histories.show(ordered, {entry.seq for entry in active} if forgotten else None, as_json=as_json)
 

@@ -83,7 +83,7 @@ for listed in (
     ListedCommand("worker", "worker.worker", "Run a worker with the code of a module."),
     ListedCommand("serve", "serve.serve", "Serve the HTTP API, with a worker inside."),
     ListedCommand("keys", "keys.keys", "Create, list and revoke the keys of the HTTP API."),
-    ListedCommand("workers", "workers.workers", "List the workers that serve the store."),
+    ListedCommand("workers", "workers.workers", "List the workers that serve the store, or show what one holds."),
     ListedCommand("dev", "dev.dev", "Start a server for development, and a worker beside it."),
     ListedCommand("check", "check.check_command", "Replay all open runs against the code of a module."),
     ListedCommand("lint", "lint.lint", "Find non-deterministic calls in workflow code."),
@@ -109,7 +109,10 @@ for listed in (
     ListedCommand("export", "transfer.export", "Export a workflow as JSON lines."),
     ListedCommand("import", "transfer.import_", "Import workflows from the file of an export."),
     ListedCommand("move", "move.move", "Move live workflows to another store."),
+    ListedCommand("archive", "archive.archive", "Move closed workflows to an archive."),
     ListedCommand("purge", "retention.purge_command", "Remove closed workflows."),
+    ListedCommand("delete", "deletion.delete_command", "Delete everything about one workflow."),
+    ListedCommand("deletions", "deletion.deletions_command", "List what was deleted, when, why and by whom."),
     ListedCommand("vacuum", "retention.vacuum_command", "Free the unused pages of a SQLite file."),
 ):
     main.add_command(listed)

@@ -8,15 +8,22 @@ import click
 
 from resurgam.cli import output
 from resurgam.cli.arguments import check_file, check_store, check_text, example, parse_seconds
+from resurgam.cli.retention import executions_text
 from resurgam.cli.text import one_line
 from resurgam.core.errors import StoreError
+from resurgam.core.flow_event import CATALOG
 from resurgam.runtime.system import SystemClock
 from resurgam.store.move import Move, Moved, Options, Progress
 from resurgam.store.open import open_store, shown_url
+from resurgam.store.protocol import Store
+from resurgam.store.records import Query
 
 _LEASE: Final = 10_000
 _SHOWN: Final = 5
 """Workflows that were left behind and are named."""
+
+_PAGE: Final = 500
+"""Executions of the catalog that are looked for."""
 
 _EVERY: Final = 1.0
 """Seconds between two lines of progress."""
@@ -52,23 +59,32 @@ def move(
     check_file(source, "--from")
     options = Options(entity_ids=frozenset(ids), closed=closed, patience=round(wait * 1000))
     try:
-        moved = asyncio.run(_run(source, target, options, _Printer(), abort=abort))
+        moved, catalogs = asyncio.run(_run(source, target, options, _Printer(), abort=abort))
     except StoreError as error:
         message = f"{error}; if the move has begun, run the same command again to finish it"
         raise click.ClickException(one_line(message)) from error
-    _report(moved, source, target, as_json=as_json)
+    _report(moved, catalogs, source, target, as_json=as_json)
 
 
-async def _run(source: str, target: str, options: Options, printer: "_Printer", *, abort: bool) -> Moved:
+async def _run(source: str, target: str, options: Options, printer: "_Printer", *, abort: bool) -> tuple[Moved, int]:
+    """Run the move; return what it has done, and how many of the executions that moved are those of the catalog."""
     clock = SystemClock()
     here = open_store(source, clock, name="move", lease=_LEASE)
     there = open_store(target, clock, name="move", lease=_LEASE)
     try:
+        before = await _catalogs(here)
         course = Move(here, there, clock, url=shown_url(target), options=options, tell=printer.tell)
-        return await (course.abort() if abort else course.run())
+        moved = await (course.abort() if abort else course.run())
+        return moved, len(before - await _catalogs(here))
     finally:
         await here.close()
         await there.close()
+
+
+async def _catalogs(store: Store) -> frozenset[str]:
+    """Return the executions of the catalog of steps, which moves as a workflow does."""
+    page = await store.inspector.list(Query(kind=CATALOG, limit=_PAGE))
+    return frozenset(one.execution_id for one in page.instances)
 
 
 class _Printer:
@@ -87,15 +103,17 @@ class _Printer:
             click.echo(f"{progress.step} {progress.done:,} of {progress.total:,}", err=True)
 
 
-def _report(moved: Moved, source: str, target: str, *, as_json: bool) -> None:
+def _report(moved: Moved, catalogs: int, source: str, target: str, *, as_json: bool) -> None:
+    workflows, executions = moved.workflows - bool(catalogs), moved.executions - catalogs
     content = {
-        "workflows": moved.workflows,
-        "executions": moved.executions,
+        "workflows": workflows,
+        "executions": executions,
         "left": moved.left,
         "same_secret": moved.same_secret,
     }
-    number = f"{moved.workflows:,} workflow{'s' * (moved.workflows != 1)}"
-    text = f"moved {number} ({moved.executions:,} executions) from {shown_url(source)} to {shown_url(target)}"
+    number = f"{workflows:,} workflow{'s' * (workflows != 1)} ({executions_text(executions)})"
+    catalog = " and the catalog" if catalogs else ""
+    text = f"moved {number}{catalog} from {shown_url(source)} to {shown_url(target)}"
     output.report(content, text, as_json=as_json)
     if not moved.same_secret:
         click.echo(

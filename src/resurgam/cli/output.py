@@ -18,6 +18,9 @@ from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
 _STYLES = {"completed": "green", "failed": "red", "terminated": "red", "diverged": "red", "paused": "yellow"}
+_DISPENSABLE = ("CLOSED", "QUEUE", "KIND", "TAGS")
+"""Columns of a list that a narrow terminal leaves out, in this order."""
+
 _SHORTEST_ID = 20
 """How many characters of an id a narrow terminal still shows."""
 
@@ -35,9 +38,13 @@ def report(content: object, text: str, *, as_json: bool) -> None:
         click.echo(one_line(text))
 
 
-def started(name: str, ids: Mapping[str, Any], *, err: bool) -> None:
-    """Print the ids of a workflow that was started."""
-    click.echo(one_line(f"started {name} as {ids['entity_id']} (run {ids['run_id']})"), err=err)
+def started(name: str, ids: Mapping[str, Any], *, attached: bool = False, err: bool) -> None:
+    """Print the ids of a workflow that was started, or of an existing one that the start has *attached* to."""
+    if attached:
+        text = f"attached to {ids['entity_id']} (execution {ids['execution_id']})"
+    else:
+        text = f"started {name} as {ids['entity_id']} (run {ids['run_id']})"
+    click.echo(one_line(text), err=err)
 
 
 def exit_text(code: int) -> str:
@@ -59,17 +66,16 @@ def page(found: Page, *, as_json: bool) -> None:
     kinds = any(instance.kind != WORKFLOW for instance in found.instances)
     headings = (_LIST[0], "KIND", *_LIST[1:]) if kinds else _LIST
     rows = [[cut_middle(one_line(cell), width) for cell, width in _cells(i, kinds=kinds)] for i in found.instances]
-    if sys.stdout.isatty():
-        table(*_fitted(headings, rows, shutil.get_terminal_size().columns))
-    else:
-        table(headings, rows)
+    fitted_table(headings, rows)
     if found.cursor is not None:
         click.echo(f"there are more: --cursor {found.cursor}")
 
 
 def _cells(instance: Instance, *, kinds: bool) -> list[tuple[str, int]]:
     """Return the cells of a row with their maximum widths, so that one long id does not widen every row."""
-    status = f"{instance.status} ({instance.failure})" if instance.failure else str(instance.status)
+    dead = instance.dead_letter is not None or instance.activity_dead_letters
+    remark = "dead letter" if dead else instance.failure
+    status = f"{instance.status} ({remark})" if remark else str(instance.status)
     times = [(time_text(instance.created_at), 20), (time_text(instance.closed_at), 20)]
     return [
         (instance.entity_id, 40),
@@ -82,11 +88,21 @@ def _cells(instance: Instance, *, kinds: bool) -> list[tuple[str, int]]:
     ]
 
 
-def _fitted(headings: Sequence[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+def fitted_table(headings: Sequence[str], rows: list[list[str]], dispensable: Sequence[str] = _DISPENSABLE) -> None:
+    """Print rows whose first column is an id; a narrow terminal shows them without the *dispensable* columns."""
+    if sys.stdout.isatty():
+        table(*_fitted(headings, rows, shutil.get_terminal_size().columns, dispensable))
+    else:
+        table(headings, rows)
+
+
+def _fitted(
+    headings: Sequence[str], rows: list[list[str]], width: int, dispensable: Sequence[str] = _DISPENSABLE
+) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows that fit a terminal: without the least important columns, and with shorter ids."""
     columns = [[heading, *(row[number] for row in rows)] for number, heading in enumerate(headings)]
     shown = [column for column in columns if rows and any(column[1:])] or columns
-    for heading in ("CLOSED", "QUEUE", "KIND", "TAGS"):
+    for heading in dispensable:
         if _room(shown, width) < 0:
             shown = [column for column in shown if column[0] != heading]
     widest = max(map(len, shown[0]))

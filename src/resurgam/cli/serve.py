@@ -9,20 +9,12 @@ import msgspec
 
 from resurgam.cli.arguments import check_text, example, with_store
 from resurgam.cli.module import load_module
-from resurgam.cli.process import (
-    configure_logging,
-    log_level_option,
-    loop_factory,
-    outbound_option,
-    queue_option,
-    report_ready,
-    web_needed,
-)
+from resurgam.cli.process import configure_logging, log_level_option, loop_factory, report_ready, web_needed
+from resurgam.cli.worker_options import WorkerOptions, with_worker_options
 from resurgam.store.open import shown_url
 from resurgam.worker.garbage import collect_rarely
 
 if TYPE_CHECKING:
-    from resurgam import Outbound
     from resurgam.web.server import Address
 
 
@@ -57,14 +49,13 @@ def _check_url(context: click.Context, parameter: click.Parameter, value: Any) -
     callback=_check_url,
     help="The URL under which step services reach this server.  [default: http://HOST:PORT]",
 )
-@queue_option
 @click.option("--require-keys", is_flag=True, help="Require API keys on loopback too, as behind a proxy.")
 @click.option(
     "--allow-argyll",
     is_flag=True,
     help="Serve the protocol of Argyll where keys are required: whoever reaches the server may use it, without a key.",
 )
-@outbound_option
+@with_worker_options
 @log_level_option
 @with_store
 def serve(  # noqa: PLR0913 -- each is an option of the command line
@@ -75,10 +66,9 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
     host: str,
     port: int,
     public_url: str | None,
-    queues: tuple[str, ...],
     require_keys: bool,
     allow_argyll: bool,
-    outbound: "Outbound | None",
+    options: WorkerOptions,
     log_level: str | None,
 ) -> None:
     """Serve the HTTP API, and queues with the code of MODULE, a dotted name or the path of a .py file.
@@ -94,22 +84,17 @@ def serve(  # noqa: PLR0913 -- each is an option of the command line
     if module is not None:
         load_module(module)
     configure_logging(log_level)
-    options = Options(
+    served = Options(
         store=store,
         host=host,
         port=port,
         public_url=public_url,
-        queues=queues,
         require_keys=require_keys,
         argyll=allow_argyll,
-        outbound=outbound,
+        **options.for_engine(),
     )
-
-    async def run() -> None:
-        await Server(options).run(lambda address: _report(address, store, as_json=as_json))
-
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run())
+        runner.run(Server(served).run(lambda address: _report(address, store, as_json=as_json)))
 
 
 def _report(address: "Address", store: str, *, as_json: bool) -> None:

@@ -37,7 +37,7 @@ from resurgam.errors import AlreadyExists
     type=click.Choice(["error", "attach", "replace"]),
     default="error",
     show_default=True,
-    help="If the id has an open execution: fail, attach to it, or terminate it first.",
+    help="If the id is in use: fail if it is open, attach to it, open or closed, or terminate an open one first.",
 )
 @click.option("--wait", is_flag=True, is_eager=True, help="Wait for the result and print it.")
 @click.option("--timeout", type=float, metavar="SECONDS", callback=parse_wait_timeout, help="The longest time to wait.")
@@ -62,11 +62,12 @@ def start(  # noqa: PLR0913 -- each is an option of the command line
     """
 
     async def begin(engine: Engine) -> dict[str, Any]:
+        existing = await _execution_of(engine, id) if if_exists == "attach" else None
         starting = engine.start(name, *arguments, id=id, queue=queue, tags=tags, delay=delay, if_exists=if_exists)
         handle = await _handle(starting, id)
         ids = {"entity_id": handle.entity_id, "execution_id": handle.execution_id, "run_id": handle.run_id}
         if wait or not as_json:  # before the wait, so that the id is known if the wait is interrupted
-            output.started(name, ids, err=as_json)
+            output.started(name, ids, attached=existing == handle.execution_id, err=as_json)
         return ids | ({"result": await _result(handle, timeout)} if wait else {})
 
     content = call_engine(store, begin, create=True)
@@ -74,6 +75,12 @@ def start(  # noqa: PLR0913 -- each is an option of the command line
         output.document(content)
     elif wait:
         output.lines([bytes(content["result"]).decode()])
+
+
+async def _execution_of(engine: Engine, id: str | None) -> str | None:
+    """Return the execution to which a start would attach; None if there is none."""
+    found = None if id is None else await engine.store.inspector.get(id)
+    return None if found is None else found.execution_id
 
 
 async def _handle(starting: Awaitable[Handle[Any]], id: str | None) -> Handle[Any]:

@@ -9,22 +9,15 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 
 import click
 
-from resurgam import Engine, Outbound
+from resurgam import Engine
 from resurgam.cli import output
-from resurgam.cli.arguments import call_engine, check_text, example, parse_age, with_store
+from resurgam.cli.arguments import call_engine, check_text, example, with_store
 from resurgam.cli.module import load_module
-from resurgam.cli.process import (
-    configure_logging,
-    log_level_option,
-    loop_factory,
-    outbound_option,
-    queue_option,
-    report_ready,
-)
+from resurgam.cli.process import configure_logging, log_level_option, loop_factory, report_ready
+from resurgam.cli.worker_options import WorkerOptions, with_worker_options
 from resurgam.store.open import shown_url
 from resurgam.worker.garbage import collect_rarely
 
@@ -43,7 +36,6 @@ _PARENT = "RESURGAM_PARENT"
     epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"),
 )
 @click.argument("module", callback=check_text)
-@queue_option
 @click.option(
     "--processes", type=click.IntRange(1, 1000), default=1, show_default=True, help="The number of processes."
 )
@@ -54,22 +46,17 @@ _PARENT = "RESURGAM_PARENT"
     show_default=True,
     help="The number of activities that each process runs at once.",
 )
-@click.option(
-    "--retain", metavar="AGE", callback=parse_age, help="Remove workflows that closed this long ago: 12h, 30d, 4w."
-)
-@outbound_option
+@with_worker_options
 @log_level_option
 @with_store
-def worker(  # noqa: PLR0913 -- each is an option of the command line
+def worker(
     *,
     store: str,
     as_json: bool,
     module: str,
-    queues: tuple[str, ...],
     processes: int,
     max_activities: int,
-    retain: timedelta | None,
-    outbound: Outbound | None,
+    options: WorkerOptions,
     log_level: str | None,
 ) -> None:
     """Serve queues with the workflows and activities of MODULE, a dotted name or the path of a .py file.
@@ -81,22 +68,13 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
     configure_logging(log_level)
     if processes == 1:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            engine = Engine(store, queues=queues, max_activities=max_activities, retain=retain, outbound=outbound)
-            runner.run(_serve(engine, store, queues, as_json=as_json))
+            engine = Engine(store, max_activities=max_activities, **options.for_engine())
+            runner.run(_serve(engine, store, options.queues, as_json=as_json))
         return
     # A store that cannot be opened is told of once, here; processes that find it so later are replaced until it can.
     call_engine(store, lambda engine: engine.store.workers.list(), create=True)
-    command = [
-        sys.executable,
-        "-m",
-        "resurgam",
-        "worker",
-        *(f"--queue={queue}" for queue in queues),
-        f"--max-activities={max_activities}",
-        *([] if retain is None else [f"--retain={retain.total_seconds():f}s"]),
-        *(() if outbound is None else (f"--outbound={entry}" for entry in outbound.allow)),
-        *([] if log_level is None else [f"--log-level={log_level}"]),
-    ]
+    command = [sys.executable, "-m", "resurgam", "worker", *options.for_command(), f"--max-activities={max_activities}"]
+    command += [] if log_level is None else [f"--log-level={log_level}"]
     command += [*["--json"] * as_json, "--", module]
     code = asyncio.run(WorkerProcesses(command, processes, store=store).run())
     click.get_current_context().exit(code)

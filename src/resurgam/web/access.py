@@ -144,7 +144,7 @@ def _bearer(connection: HTTPConnection) -> str:
     given = connection.headers.getlist("authorization")
     scheme, _, key = (given[0] if len(given) == 1 else "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
-        detail = "send a key as the header Authorization: Bearer KEY; `resurgam keys create NAME` makes one"
+        detail = "send a key as the header Authorization: Bearer KEY; `resurgam keys create NAME --role read` makes one"
         raise _unauthorized("no_key", detail)
     return key.strip()
 

@@ -43,7 +43,7 @@ async def show(call: Call[flow_wire.ShowFlow, None]) -> Reply:
     found = await _FLOWS.find(call, run=call.query.run)
     handle = call.engine.handle(found.entity_id, execution_id=found.execution_id)
     described = await handle.describe()
-    log = await call.engine.store.inspector.history(found)
+    log = await call.engine.inspector.history(found)
     if not log:
         raise Problem(404, "not_found", f"flow {found.entity_id!r} was removed meanwhile", field="path.id")
     now = call.engine.clock.now()

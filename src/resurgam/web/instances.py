@@ -9,7 +9,7 @@ from resurgam.core import event as events
 from resurgam.core.flow_event import FLOW, FlowCompleted, FlowFailed
 from resurgam.core.lifecycle import WORKFLOW
 from resurgam.engine import Engine
-from resurgam.store.protocol import Store
+from resurgam.store.protocol import Inspector
 from resurgam.store.records import Instance, Page
 from resurgam.web import wire
 from resurgam.web.access import Role
@@ -46,7 +46,7 @@ class Kind:
     async def find(self, call: Call[Any, Any], *, run: str | None = None, execution: str | None = None) -> Instance:
         """Return the execution that a request is about; refuse (404) an unknown id, and one of another kind."""
         entity_id = call.path("id")
-        found = await call.engine.store.inspector.get(entity_id, run, execution_id=execution)
+        found = await call.engine.inspector.get(entity_id, run, execution_id=execution)
         if found is None:
             of = "".join(
                 f" and {what} {one!r}" for what, one in (("run", run), ("execution", execution)) if one is not None
@@ -91,7 +91,7 @@ class Kind:
             number, _, execution = asked.cursor.partition("-")
             after = int(number)
         found = await self.find(call, run=asked.run, execution=execution)
-        entries, more = await _read_entries(call.engine.store, found, asked, after)
+        entries, more = await _read_entries(call.engine.inspector, found, asked, after)
         return Reply(
             wire.HistoryPage(
                 entity_id=found.entity_id,
@@ -107,7 +107,7 @@ class Kind:
         run = call.query.run
         first = await self.find(call, run=run)
         until = call.engine.clock.now() + round(call.query.timeout * 1000)
-        waiting = chain.wait_for_chain(call.engine.store, first, until, pinned=run is not None)
+        waiting = chain.wait_for_chain(call.engine.readable, first, until, pinned=run is not None)
         end = await drain_of(call.request).unless_begun(waiting, call.request)
         if end is None:
             return Reply(_outcome(await self.find(call, run=run), None), 202)
@@ -143,14 +143,14 @@ class Kind:
 
 
 async def _read_entries(
-    store: Store, found: Instance, asked: wire.HistoryQuery, after: int
+    inspector: Inspector, found: Instance, asked: wire.HistoryQuery, after: int
 ) -> tuple[list[wire.Entry], bool]:
     """Return the entries of a page, and whether there are more. A few are read at a time, because each may be large."""
     entries: list[wire.Entry] = []
     size, more = 0, True
     while more and len(entries) < asked.limit and size < PAGE_BYTES:
         room = min(_AT_ONCE, asked.limit - len(entries))
-        log = await store.inspector.history(found, forgotten=asked.forgotten, after=after, limit=room + 1)
+        log = await inspector.history(found, forgotten=asked.forgotten, after=after, limit=room + 1)
         more = len(log) > room
         for entry in wire.entries_of(log[:room]):
             if size >= PAGE_BYTES:

@@ -53,7 +53,7 @@ def document(endpoints: Iterable[Endpoint], *, keys: bool = True) -> dict[str, A
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "key": {"type": "http", "scheme": "bearer", "description": "resurgam keys create NAME"}
+                "key": {"type": "http", "scheme": "bearer", "description": "resurgam keys create NAME --role read"}
             },
         },
     }

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from resurgam.core.errors import ResurgamError
 from resurgam.engine import Engine
 from resurgam.flows.http.outbound import Outbound
 from resurgam.store.open import shown_url
+from resurgam.store.retention_rules import Retain
 from resurgam.web.access import is_loopback
 from resurgam.web.app import app
 from resurgam.web.connections import Connections, LimitedConnection
@@ -58,7 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to serve, and where. *public_url* None: the address that the server listens on.
 
     *argyll*: serve the protocol of Argyll, which knows no keys, though other routes need them. *outbound* are the rules for
-    calls of HTTP steps.
+    calls of HTTP steps. *retain* says which closed runs are removed. *archive* is read, and *archive_after* this time complete
+    runs move there.
     """
 
     store: str
@@ -69,6 +72,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     require_keys: bool = False
     argyll: bool = False
     outbound: Outbound | None = None
+    retain: tuple[Retain, ...] | None = None
+    archive: str | None = None
+    archive_after: timedelta | None = None
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +107,14 @@ class Server:
             needs_keys = options.require_keys or not all(is_loopback(one.getsockname()[0]) for one in sockets)
             if needs_keys:
                 await _check_for_keys(options)
-            async with Engine(options.store, queues=options.queues, outbound=options.outbound) as engine:
+            async with Engine(
+                options.store,
+                queues=options.queues,
+                outbound=options.outbound,
+                retain=options.retain,
+                archive=options.archive,
+                archive_after=options.archive_after,
+            ) as engine:
                 self._worker = engine.worker
                 async with engine.health_checks():
                     await self._serve(engine, sockets, report, needs_keys=needs_keys)

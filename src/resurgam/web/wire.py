@@ -233,6 +233,7 @@ class Summary(Answer, frozen=True):
     created_at: datetime
     closed_at: datetime | None
     deactivated: bool
+    archived: str | None
     history_length: int
     tags: dict[str, str]
     parent: Parent | None
@@ -427,6 +428,7 @@ def summary_fields(instance: Instance) -> dict[str, Any]:
         "created_at": moment(instance.created_at),
         "closed_at": None if instance.closed_at is None else moment(instance.closed_at),
         "deactivated": instance.deactivated,
+        "archived": instance.archived,
         "history_length": instance.last_seq,
         "tags": instance.tags,
         "parent": _parent(instance.parent),

@@ -53,7 +53,7 @@ async def show(call: Call[wire.OfExecution, None]) -> Reply:
 async def tree(call: Call[wire.OfExecution, None]) -> Reply:
     """Return everything below a workflow, unless it is too much for one answer."""
     found = await _WORKFLOWS.find(call, run=call.query.run, execution=call.query.execution)
-    members = await call.engine.store.inspector.list(Query(tree_id=found.tree_id, limit=_LARGEST_TREE))
+    members = await call.engine.inspector.list(Query(tree_id=found.tree_id, limit=_LARGEST_TREE))
     instead = f"list its children instead: {call.url_of('workflows')}?parent=ID"
     if members.cursor is not None:
         detail = f"the tree of {found.entity_id!r} has more than {_LARGEST_TREE} executions; {instead}"

@@ -93,14 +93,14 @@ async def _find(engine: Engine, request: Request) -> Instance:
     """Return the flow that a path names, by its id as it is or cleaned."""
     given = path_id(request)
     for flow_id in dict.fromkeys((given, clean_id(given))):
-        found = await engine.store.inspector.get(flow_id) if flow_id else None
+        found = await engine.inspector.get(flow_id) if flow_id else None
         if found is not None and found.kind == FLOW:
             return found
     raise Refused(404, f"flow not found: {given}")
 
 
 async def _log(engine: Engine, found: Instance) -> list[Event]:
-    return [*await engine.store.inspector.history(found)]
+    return [*await engine.inspector.history(found)]
 
 
 def _goals(body: PlanBody) -> list[str]:

@@ -95,7 +95,7 @@ async def roots(engine: Engine, labels: dict[str, str]) -> Sequence[Row]:
     rows: list[Row] = []
     wanted = Query(kind=FLOW, tags=labels, newest_only=True, limit=_PAGE)
     while True:
-        page = await engine.store.inspector.list(wanted)
+        page = await engine.inspector.list(wanted)
         rows += [_row(one) for one in page.instances if one.parent is None]
         if page.cursor is None:
             return rows

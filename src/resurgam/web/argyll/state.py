@@ -39,7 +39,7 @@ def flow_shape(log: Sequence[Event]) -> dict[str, Any]:
         "status": shown_status(state.status),
         "created_at": moment(state.started.at),
         "completed_at": moment(None if state.ended is None else state.ended.at),
-        "deactivated_at": moment(log[-1].at if state.deactivated else None),
+        "deactivated_at": moment(next((entry.at for entry in log if isinstance(entry, fe.FlowDeactivated)), None)),
         "last_updated": moment(state.last_at),
         "plan": plan_shape(state.plan, "strict"),
         "attributes": {

@@ -173,14 +173,14 @@ def _steps_below(catalog: Catalog, goals: Sequence[str]) -> set[str]:
 
 
 async def _last_change(engine: Engine) -> int | None:
-    found = await engine.store.inspector.get(fe.CATALOG)
-    last = [] if found is None else await engine.store.inspector.history(found, 1)
+    found = await engine.inspector.get(fe.CATALOG)
+    last = [] if found is None else await engine.inspector.history(found, 1)
     return last[-1].at if last else None
 
 
 async def _events(engine: Engine, aggregate: tuple[str, ...]) -> dict[str, Any]:
-    found = await engine.store.inspector.get(fe.CATALOG)
-    log: Sequence[Event] = () if found is None else await engine.store.inspector.history(found, forgotten=True)
+    found = await engine.inspector.get(fe.CATALOG)
+    log: Sequence[Event] = () if found is None else await engine.inspector.history(found, forgotten=True)
     translator = CatalogTranslator(NODE)
     told = (translator.translate(entry) for entry in log)
     return listing(event for event in told if event is not None and event.aggregate_id == aggregate)

@@ -79,7 +79,7 @@ class Translations:
     async def _from_the_log(self, entry: r.FeedEntry) -> tuple[Translator | None, WireEvent | None]:
         ref = r.ExecutionRef(entity_id=entry.entity_id, execution_id=entry.execution_id)
         # With forgotten entries: the catalog forgets what it knew of the health of a service.
-        known = self._engine.store.inspector.history
+        known = self._engine.inspector.history
         first = [decode_event(bytes(entry.body))] if entry.seq == 1 else await known(ref, forgotten=True)
         log = [one for one in first if one.seq <= entry.seq]
         if not log or log[-1].seq != entry.seq:
@@ -117,10 +117,10 @@ class Translations:
                 return None
 
     async def _read(self, entity_id: str, kind: str) -> Sequence[Event]:
-        found = await self._engine.store.inspector.get(entity_id)
+        found = await self._engine.inspector.get(entity_id)
         if found is None or found.kind != kind:
             return ()
-        return await self._engine.store.inspector.history(found, forgotten=True)
+        return await self._engine.inspector.history(found, forgotten=True)
 
 
 def _catalog_snapshot(aggregate_id: Aggregate, log: Sequence[Event]) -> Snapshot:
