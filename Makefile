@@ -12,7 +12,7 @@ RESTATE := @restatedev/restate-server@1.7.12
 REPEATS ?= 3
 SCALE ?= 1
 
-.PHONY: demo test test-long test-pythons bench check format clean help
+.PHONY: demo docs test test-long test-pythons bench check format clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 — /'
@@ -35,6 +35,11 @@ check: $(STAMP)  ## format check, lint, types, import contracts
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 	@$(BIN)/codespell --skip '.git,.venv*,*_cache,.hypothesis' .
 	@echo "format, lint, types, import contracts and spelling are fine"
+
+docs: $(STAMP)  ## the documentation as a site, in site/; warnings are errors
+	@$(BIN)/python tools/reference.py --check
+	@$(BIN)/zensical build --strict --clean
+	@echo "open site/index.html"
 
 test: check  ## everything that must hold before a change lands
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not long'
@@ -67,4 +72,4 @@ format: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff check --quiet --fix .
 
 clean:  ## remove what was made
-	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis site

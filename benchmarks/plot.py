@@ -1,4 +1,7 @@
-"""Plot the results as SVG and PNG: ``plot.py``, in the virtual environment of `make bench`."""
+"""Plot the results: ``plot.py``, in the virtual environment of `make bench`.
+
+As PNG beside the results, for the README, and as SVG beside the page of the documentation.
+"""
 
 import argparse
 import textwrap
@@ -14,6 +17,7 @@ from matplotlib import pyplot as plt  # noqa: E402 -- after the backend is chose
 
 from results import RESULTS, known, order, ratio, title  # noqa: E402 -- as above
 
+PICTURES = Path(__file__).parents[1] / "docs" / "reference"
 COLOURS = {"dbos": "#8a8f98", "dbos, tuned": "#2f6f9f", "restate": "#b3572b"}
 LABELS = {"dbos": "than DBOS as it comes", "dbos, tuned": "than DBOS, tuned", "restate": "than Restate"}
 
@@ -111,7 +115,7 @@ def times(axes: Any, name: str, points: list[dict[str, float]]) -> None:
 def finish(figure: Any, file: Path) -> None:
     """Write a figure in both formats."""
     figure.tight_layout()
-    figure.savefig(file.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(PICTURES / f"{file.stem}.svg", metadata={"Date": None})
     figure.savefig(file.with_suffix(".png"), dpi=160)
     plt.close(figure)
 

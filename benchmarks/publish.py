@@ -1,4 +1,4 @@
-"""Write the results into docs/performance.md: ``publish.py [--check]``, after `limit`, `compare` and `growth`.
+"""Write the results into docs/reference/performance.md: ``publish.py [--check]``, after `limit`, `compare` and `growth`.
 
 The figures of a Redis server are those of ``resurgam bench --store redis://... --json > benchmarks/results/redis.json``, those
 of a Postgres server those of `postgres`.
@@ -20,7 +20,7 @@ from resurgam.bench.run import Report
 from resurgam.bench.table import SERVER_FIGURES, VERDICTS, server_rows, verdict_rows
 from tables import CURVES, MEMORY, comparison, growth, table, trial
 
-DOCUMENT = HERE.parent / "docs" / "performance.md"
+DOCUMENT = HERE.parent / "docs" / "reference" / "performance.md"
 
 
 def blocks(results: Path) -> dict[str, str]:
@@ -31,7 +31,7 @@ def blocks(results: Path) -> dict[str, str]:
     if compare := known(results / "compare.json"):
         found["compare"] = comparison(compare, EXPECTED)
     if curves := known(results / "growth.json"):
-        found["growth"] = f"![What grows with what](../benchmarks/results/growth.svg)\n\n{growth(curves, CURVES)}"
+        found["growth"] = f"![What grows with what](growth.svg)\n\n{growth(curves, CURVES)}"
         found["memory"] = growth(curves, MEMORY)
     if server := known(results / "redis.json"):
         found["redis"] = on_server(msgspec.convert(server, Report))
