@@ -41,9 +41,9 @@ def flour(number: int) -> int:
 
 
 @step
-async def stamp(number: int) -> str:
+async def sign(number: int) -> str:
     note()
-    return f"stamp {number}"
+    return f"signed {number}"
 
 
 @registry.activity
@@ -67,8 +67,8 @@ async def deliver(wrap: list[str], seal: str, flour: int, weight: int) -> list[A
 
 STEPS = [
     WorkflowStep(wrap),
-    FlowStep("office", ["stamp"], inputs=["number"], outputs=["stamp"]),
-    ScriptStep("seal", "return stamp .. '!'", inputs={"stamp": str}, outputs={"seal": str}),
+    FlowStep("office", ["sign"], inputs=["number"], outputs=["sign"]),
+    ScriptStep("seal", "return sign .. '!'", inputs={"sign": str}, outputs={"seal": str}),
     ScriptStep(
         "weight",
         "local sum = 0 for _, one in ipairs(bake) do sum = sum + one.bake end return sum",
@@ -82,7 +82,7 @@ STEPS = [
 def delivered(number: int) -> list[Any]:
     """What the flow must lead to."""
     baked = [2 * loaf for loaf in (number, number + 1, number + 2)]
-    return [[f"tied {loaf}" for loaf in baked], f"stamp {number}!", 10 * number, sum(baked)]
+    return [[f"tied {loaf}" for loaf in baked], f"signed {number}!", 10 * number, sum(baked)]
 
 
 async def _serve(url: str, lease: float, queue: str, cache: int) -> None:

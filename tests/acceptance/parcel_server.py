@@ -26,12 +26,15 @@ class _Signed(Connections):
         return await super().handle_async_request(request)
 
 
+def signed_outbound() -> Outbound:
+    """Return the rules for calls which name the process that makes them."""
+    return Outbound(transport=_Signed(Outbound()))
+
+
 async def _serve(url: str, lease: float, queue: str, cache: int) -> None:
     port = int(os.environ["PARCEL_PORT"])
-    outbound = Outbound(transport=_Signed(Outbound()))
-    async with Engine(
-        url, registry=registry, lease=lease, queues=[queue], cache_size=cache, outbound=outbound
-    ) as engine:
+    opened = Engine(url, registry=registry, lease=lease, queues=[queue], cache_size=cache, outbound=signed_outbound())
+    async with opened as engine:
         http = HttpServer(app(engine, keys=False, argyll=False), bind("127.0.0.1", port))
         await http.start()
         await set_public_url(engine, f"http://127.0.0.1:{port}")

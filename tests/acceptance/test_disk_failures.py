@@ -22,6 +22,8 @@ READ_ONLY = "attempt to write a readonly database: the file, or its folder, may 
 NOT_OPENED = "unable to open database file: the file cannot be opened; does its folder exist, and may it be written?"
 FULL = "database or disk is full: the disk is full; make room, the work goes on by itself"
 LOCKED = "database is locked: another program holds the database; end its transaction"
+LARGE = {f"size {number}": "x" * 1000 for number in range(20 * shop.FAT // 1000)}
+"""Tags that need more room than a full disk has."""
 
 
 # Read-only.
@@ -196,7 +198,7 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
         assert worker.poll() is None
         if disk.reason == FULL:
             with pytest.raises(StoreError, match=f"{cluster.file}: {FULL}"):
-                await engine.start(shop.fat, parts, id="one more", tags={"size": "x" * 20 * shop.FAT})
+                await engine.start(shop.fat, parts, id="one more", tags=LARGE)
         disk.make_room(worker)
 
         results = await asyncio.gather(*(engine.handle(f"fat-{n}").result(timeout=HANGS) for n in numbers))

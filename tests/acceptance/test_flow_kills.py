@@ -55,19 +55,22 @@ async def _send(engine, rng: random.Random, killing: "asyncio.Task[None]") -> ra
     return range(number)
 
 
-def _check(history, effects) -> None:
+def check_flow(history, effects) -> None:
     """Check that a log is whole, and that each work item that succeeded was done, under one key."""
     state = FlowState(history)
     assert (state.status, state.deactivated) == (FlowStatus.COMPLETED, True)
     answers = Counter(entry.ref for entry in history if isinstance(entry, fe.WorkSucceeded | fe.WorkFailed))
     assert set(answers.values()) == {1}
-    assert {entry.step for entry in history if isinstance(entry, fe.StepCompleted)} == set(state.plan.steps)
+    # The office gives what another step gives too, and a flow that has it from there does not wait for the office. It may
+    # even end before it has heard that the office began.
+    completed = {entry.step for entry in history if isinstance(entry, fe.StepCompleted)}
+    assert completed | {"office"} == set(state.plan.steps)
     functions = {one.id for one in steps_in(bakery.registry)} & set(state.plan.steps)
     done = {effect.key for effect in effects if effect.workflow == history[0].entity_id}
     wanted = [number for number, item in state.items.items() if item.step in functions]
     assert done == {f"{history[0].run_id}/{number}" for number in wanted}
     started = Counter(entry.item for entry in history if isinstance(entry, fe.WorkStarted))
-    assert all(started[number] >= 1 for number in state.items)
+    assert all(started[number] >= 1 for number in answers)
 
 
 async def _kill_and_check(cluster: Cluster, kills: int) -> None:
@@ -85,7 +88,7 @@ async def _kill_and_check(cluster: Cluster, kills: int) -> None:
         histories = [await engine.handle(f"flow-{number}").history() for number in numbers]
     effects = cluster.effects()
     for history in histories:
-        _check(history, effects)
+        check_flow(history, effects)
     assert not cluster.errors()
     again = len(effects) - len({(effect.workflow, effect.key) for effect in effects})
     print(f"{len(numbers)} flows, {kills} kills, {len(effects)} effects, {again} of them repeated")

@@ -47,14 +47,14 @@ class Post(Cluster):
     *lost* are the processes that were killed or stopped, *stopped* when each of those was stopped first.
     """
 
-    def __init__(self, folder, **options: Any) -> None:
-        super().__init__(folder, program=parcel_server, **options)
+    def __init__(self, folder, *, servers: int = SERVERS, seed: int = SEED, **options: Any) -> None:
+        super().__init__(folder, **{"program": parcel_server, **options})
         self.ledger_file = folder / "ledger.jsonl"
-        self.ports = _free_ports(SERVERS)
+        self.ports = _free_ports(servers)
         self.port_of: dict[int, int] = {}
         self.lost: set[int] = set()
         self.stopped: dict[int, int] = {}
-        command = [sys.executable, str(parcel_service.__file__), str(self.ledger_file), str(SEED)]
+        command = [sys.executable, str(parcel_service.__file__), str(self.ledger_file), str(seed)]
         self.services = self.spawn([*command, ",".join(map(str, self.ports))])
 
     def start_server(self, port: int) -> None:
@@ -114,7 +114,7 @@ async def _send(engine: Engine, rng: random.Random, trouble: "asyncio.Task[None]
     number, under_way = 0, set[asyncio.Task[Any]]()
     while not trouble.done() or number < 6:
         await engine.start_flow([parcel_service.GOAL], {"number": number}, id=f"flow-{number}")
-        under_way.add(asyncio.create_task(_outcome(engine, f"flow-{number}")))
+        under_way.add(asyncio.create_task(outcome_of(engine, f"flow-{number}")))
         number += 1
         await asyncio.sleep(rng.uniform(0.1, 0.6))
         while len(under_way) > MOST:  # a slow machine has fewer of them to bring to an end, not more
@@ -134,35 +134,35 @@ async def _storm(post: Post, *, kills: int, stops: int) -> None:
         await engine.start_flow([parcel_service.GOAL], {"number": -1}, id="first")
         trouble = asyncio.create_task(_trouble(engine, post, rng, kills, stops))
         numbers = await _send(engine, rng, trouble)
-        outcomes = await asyncio.gather(*(_outcome(engine, f"flow-{number}") for number in numbers))
+        outcomes = await asyncio.gather(*(outcome_of(engine, f"flow-{number}") for number in numbers))
         for number in numbers:
-            await _deactivated(engine, f"flow-{number}")
-        await _all_answered(post)
+            await deactivated(engine, f"flow-{number}")
+        await all_answered(post)
         ledger = post.ledger()
         for number, outcome in zip(numbers, outcomes, strict=True):
-            await _check(engine, number, outcome, ledger, post)
+            await check_flow(engine, number, outcome, ledger, post)
         await _check_secrets(engine, post, ledger)
-    _check_answers(ledger)
+    check_answers(ledger)
     assert not post.errors()
     calls = Counter(line["key"] for line in ledger if line["what"] == "call")
     print(f"{len(numbers)} flows, {kills} kills, {stops} stops, {calls.total()} calls for {len(calls)} receipts")
 
 
-async def _outcome(engine: Engine, flow_id: str) -> Any:
+async def outcome_of(engine: Engine, flow_id: str) -> Any:
     try:
         return await engine.handle(flow_id).result(timeout=HANGS)
     except WorkflowFailed as error:
         return str(error)
 
 
-async def _deactivated(engine: Engine, flow_id: str) -> None:
+async def deactivated(engine: Engine, flow_id: str) -> None:
     """Wait until nothing more can come for a flow: answers of accepted calls, compensations."""
     async with asyncio.timeout(HANGS):
         while not (await engine.handle(flow_id).describe()).deactivated:
             await asyncio.sleep(0.05)
 
 
-async def _all_answered(post: Post) -> None:
+async def all_answered(post: Post) -> None:
     """Wait until every answer was taken by some server, also those that come after the end."""
 
     def all_taken():
@@ -172,7 +172,7 @@ async def _all_answered(post: Post) -> None:
     await eventually(all_taken, "every answer is taken")
 
 
-async def _check(engine: Engine, number: int, outcome: Any, ledger: Sequence[Line], post: Post) -> None:
+async def check_flow(engine: Engine, number: int, outcome: Any, ledger: Sequence[Line], post: Post) -> None:
     handle = engine.handle(f"flow-{number}")
     history = list(await handle.history())
     check_log(history)
@@ -259,7 +259,7 @@ def _ends_a_call(entry: events.Event) -> bool:
     return isinstance(entry, fe.WorkAcknowledged)
 
 
-def _check_answers(ledger: Sequence[Line]) -> None:
+def check_answers(ledger: Sequence[Line]) -> None:
     """Check that each receipt has one first answer, all others were accepted too, and forged ones were not."""
     answers = [line for line in ledger if line["what"] == "answer"]
     assert {line["status"] for line in answers} == {200}

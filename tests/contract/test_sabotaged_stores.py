@@ -1000,6 +1000,12 @@ class ForgetsWhenWorkersStarted(MemoryWorkers):
         return await super().announce(worker, ttl)
 
 
+@breaks("test_a_worker_is_listed_with_its_load_and_what_it_holds")
+class ForgetsWhatWorkersHold(MemoryWorkers):
+    async def announce(self, worker, ttl):
+        return await super().announce(msgspec.structs.replace(worker, held=None), ttl)
+
+
 @breaks("test_a_reader_that_begins_now_gets_what_is_committed_from_now_on")
 class FeedBeginsAnew(MemoryFeed):
     async def now(self):
@@ -1245,6 +1251,98 @@ class ShowsFormerHolders(Leases):
         answer = super().release(part)
         self._table.rows[part.lease.execution_id].activities[part.lease.ref].leased_until = self._table.clock.now()
         return answer
+
+
+@breaks("test_only_a_complete_execution_can_be_reserved")
+class ReservesOpenRuns(MemoryTransfer):
+    def reserve_part(self, part):
+        row = self._table.find(part)
+        if row is None or row.instance.deactivated:
+            return super().reserve_part(part)
+        row.instance = msgspec.structs.replace(row.instance, deactivated=True)
+        answer = super().reserve_part(part)
+        row.instance = msgspec.structs.replace(row.instance, deactivated=False)
+        return answer
+
+
+@breaks("test_a_reservation_must_follow_the_last_entry")
+class ReservesTwice(MemoryTransfer):
+    def reserve_part(self, part):
+        row = self._table.find(part)
+        seq = part.event.seq if row is None else row.instance.last_seq + 1
+        event = msgspec.structs.replace(part.event, seq=seq)
+        return super().reserve_part(msgspec.structs.replace(part, event=event))
+
+
+@breaks("test_a_reservation_is_the_last_entry_of_a_complete_log")
+class WakesForReservations(MemoryTransfer):
+    def reserve_part(self, part):
+        answer = super().reserve_part(part)
+        if isinstance(answer, r.Reserved):
+            row = self._table.rows[part.execution_id]
+            row.wake += 1
+            self._table.make_ready(row)
+        return answer
+
+
+@breaks("test_of_an_archived_execution_only_its_row_stays")
+class ArchivesAndKeepsTheLog(MemoryTransfer):
+    def archive_part(self, part):
+        logs = {row.instance.execution_id: row.log for row in self._table.executions_of(part.entity_id)}
+        answer = super().archive_part(part)
+        for copy in part.copies if isinstance(answer, r.Archived) else ():
+            self._table.rows[copy.instance.execution_id].log = logs[copy.instance.execution_id]
+        return answer
+
+
+@breaks("test_nothing_is_archived_that_has_changed_or_is_not_complete")
+class ArchivesWhatHasChanged(MemoryTransfer):
+    def archive_part(self, part):
+        named = [copy.instance.execution_id for copy in part.copies]
+        now = tuple(row.copy() for row in self._table.executions_of(part.entity_id))
+        copies = tuple(copy for copy in now if copy.instance.execution_id in named)
+        return super().archive_part(msgspec.structs.replace(part, copies=copies))
+
+
+@breaks("test_an_archived_execution_gets_back_its_log")
+class RestoresNothing(MemoryTransfer):
+    def adopt_part(self, part):
+        here = {row.instance.execution_id for row in self._table.executions_of(part.entity_id)}
+        copies = [
+            msgspec.structs.replace(copy, log=()) if copy.instance.execution_id in here else copy
+            for copy in part.copies
+        ]
+        return super().adopt_part(msgspec.structs.replace(part, copies=tuple(copies)))
+
+
+@breaks("test_an_archived_execution_moves_to_another_store_without_its_log")
+class AdoptsWithoutTheArchive(MemoryTransfer):
+    def take_in(self, copy):
+        instance = msgspec.structs.replace(copy.instance, archived=None)
+        super().take_in(msgspec.structs.replace(copy, instance=instance))
+
+
+@breaks("test_archived_executions_are_listed_apart_from_complete_ones")
+class ListsArchivedExecutionsAsComplete(MemoryInspector):
+    async def ended(self, query):
+        both = [
+            await super(type(self), self).ended(msgspec.structs.replace(query, archived=one)) for one in (False, True)
+        ]
+        found = sorted((*both[0], *both[1]), key=lambda instance: (instance.closed_at, instance.execution_id))
+        return found[: query.limit]
+
+
+@breaks("test_the_tags_of_a_commit_take_the_place_of_those_before", "test_changed_tags_move_to_another_store")
+class ListsByTheTagsOfTheStart(Commits):
+    def commit(self, part):
+        return super().commit(changed(part, tags=None))
+
+
+@breaks("test_the_tags_of_a_commit_take_the_place_of_those_before")
+class ListsByFormerTagsToo(Commits):
+    def commit(self, part):
+        known, tags = self._table.rows[part.execution_id].instance.tags, part.outcome.tags
+        return super().commit(changed(part, tags=None if tags is None else known | tags))
 
 
 def changed(part, **fields):

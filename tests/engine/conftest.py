@@ -34,7 +34,12 @@ _BY_THE_CODE_ALONE: Final = frozenset(
 )
 """Modules about what a brain makes of one log: no store decides anything in them."""
 
+_BESIDE_WORKERS: Final = frozenset({"test_archived_deletion", "test_archiving", "test_deletion", "test_retention"})
+"""Modules about what is done to complete histories: the cache of a worker has no part in that."""
+
 _CHOSEN: Final = {
+    "memory-replayed": lambda module: module not in _BESIDE_WORKERS,
+    "sqlite-replayed": lambda module: module not in _BESIDE_WORKERS,
     "late-replayed": _ACROSS_INSTANCES.__contains__,
     "redis-cached": lambda module: module not in _BY_THE_CODE_ALONE,
     "redis-cluster-replayed": _ACROSS_INSTANCES.__contains__,

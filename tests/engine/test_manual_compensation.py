@@ -233,3 +233,34 @@ async def test_a_compensation_that_failed_is_shown_and_can_be_made_up_for(engine
             await handle.compensate(place)
         with pytest.raises(errors.NotFound, match=r"no saga step at \{9\}"):
             await handle.compensate("{9}")
+
+
+async def test_a_step_that_a_termination_interrupts_is_listed_if_its_effect_is_unknown(engines: Engines) -> None:
+    """It may have booked something; one without ``undo_on_unknown`` counts as not done."""
+    registry, booking, undone = Registry(), asyncio.Event(), list[str | None]()
+
+    @registry.activity
+    async def book(what: str) -> str:
+        await booking.wait()
+        return what
+
+    @registry.activity
+    async def undo(what: str | None) -> None:
+        undone.append(what)
+
+    @registry.workflow
+    async def trip(ctx: Context) -> None:
+        async with ctx.saga() as saga:
+            flight = saga.step(book, "flight", undo=undo, undo_on_unknown=True)
+            await asyncio.gather(flight, saga.step(book, "hotel", undo=undo))
+
+    async with engines.open(registry) as env:
+        handle = await env.start(trip)
+        await env.settle()
+        await handle.terminate("enough")
+        [left] = (await handle.describe()).uncompensated
+        assert left == "saga step 'book' at {1}: handle.compensate('{1}')"
+        await env.finish((await handle.compensate("{1}")).result())
+        assert undone == [None]
+        assert (await handle.describe()).uncompensated == ()
+        booking.set()

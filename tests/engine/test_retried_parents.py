@@ -217,7 +217,7 @@ async def test_cancelling_reaches_a_child_between_its_attempts(engines: Engines)
     """It ends without another attempt, and its parent hears of it at once."""
     registry = Registry()
 
-    @registry.workflow(retry=RetryPolicy(max_attempts=9, initial_interval=3600, jitter=0))
+    @registry.workflow(retry=RetryPolicy(max_attempts=9, initial_interval=3600, max_interval=3600, jitter=0))
     async def child(_ctx: Context) -> None:
         raise LookupError("again and again")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from resurgam.core import errors
@@ -10,15 +10,18 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
+from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.registry import Registry
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import Store
-from resurgam.store.records import Commit, Committed, Extended, Lease, Refused
+from resurgam.store.records import Commit, Committed, Extended, HeldWork, Lease, LiveWorker, Refused
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import LEASE, raises
+from resurgam.worker.build import build_of
 from support.engines import Engines, run, types_of
+from support.limits import HANGS
 
 
 class LockedError(Exception):
@@ -39,6 +42,52 @@ async def test_the_live_workers_of_a_store_are_known_to_every_engine_on_it(engin
             assert (found.queues, found.slots, found.slots_in_use) == (("small",), 3, 0)
             assert await env.engine.workers() == [found]
         assert await client.workers() == []
+
+
+async def test_what_each_worker_holds_is_known_to_every_engine_on_the_store(engines: Engines) -> None:
+    """Its instances and activities with their ids, its build and its load; what has ended is not held any more."""
+    registry = Registry()
+    gate = asyncio.Event()
+
+    @registry.activity
+    async def pay() -> str:
+        await gate.wait()
+        return "paid"
+
+    @registry.workflow
+    async def order(ctx: Context) -> str:
+        return await ctx.activity(pay)
+
+    async with engines.client(registry) as (store, clock, client):
+        begin = clock.now()
+        handles = [await client.start(order, id=f"o-{number}") for number in range(2)]
+        async with (
+            engines.serve(store, clock, registry, lease=0.03, max_activities=1) as one,
+            engines.serve(store, clock, registry, lease=0.03, max_activities=1) as two,
+        ):
+            found = await seen(client, lambda live: [worker.slots_in_use for worker in live] == [1, 1])
+            told = {worker.worker_id: worker.held for worker in found}
+            attempts = [attempt for held in told.values() if held for attempt in held.oldest_activities]
+            assert sorted((one.workflow_id, one.entity_id, one.name, one.attempt) for one in attempts) == [
+                (handle.entity_id, f"{handle.run_id}/1", "pay", 1) for handle in handles
+            ]
+            assert {one.since for one in attempts} == {begin}
+            assert {worker.build for worker in found} == {build_of(registry)}
+            assert all(worker.load for worker in found)
+            gate.set()
+            for handle in handles:
+                assert await one.finish(handle.result()) == "paid"
+            idle = await seen(client, lambda live: all(worker.held == HeldWork() for worker in live))
+            assert len(idle) == 2
+            await two.settle()
+
+
+async def seen(client: Engine, condition: Callable[[list[LiveWorker]], bool]) -> list[LiveWorker]:
+    """Return the workers once they have told what is waited for; they tell it in real time."""
+    async with asyncio.timeout(HANGS):
+        while not condition(live := await client.workers()):
+            await asyncio.sleep(0)
+    return live
 
 
 async def test_two_workers_share_the_work(engines: Engines) -> None:
@@ -163,6 +212,42 @@ async def test_the_activities_of_a_dead_worker_are_taken_up(engines: Engines) ->
             assert runs == []
             assert await env.finish(handle.result()) == ["done", "ActivityFailed"]
             assert runs == [1]
+
+
+async def test_an_activity_that_must_not_begin_twice_does_not_when_its_worker_stops(engines: Engines) -> None:
+    """One that the lease on its workflow covers, and one with a lease of its own; others are begun again elsewhere."""
+    registry = Registry()
+    runs: list[str] = []
+    begun = asyncio.Event()
+
+    @registry.activity
+    async def work(name: str) -> str:
+        runs.append(name)
+        if len(runs) == 4:
+            begun.set()
+        if len(runs) <= 4:
+            await asyncio.Event().wait()
+        return name
+
+    once = work.options(retry=RetryPolicy(max_attempts=1, redeliver=False))
+
+    @registry.workflow
+    async def order(ctx: Context) -> list[str]:
+        elsewhere = [one.options(queue="work") for one in (once, work)]
+        calls = [ctx.activity(once, "once"), ctx.activity(work, "again")]
+        calls += [ctx.activity(elsewhere[0], "once elsewhere"), ctx.activity(elsewhere[1], "again elsewhere")]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return [type(answer).__name__ if isinstance(answer, Exception) else str(answer) for answer in answers]
+
+    both = ["default", "work"]
+    async with engines.client(registry) as (store, clock, client):
+        handle = await client.start(order)
+        async with engines.serve(store, clock, registry, queues=both, grace=0) as env:
+            await asyncio.wait_for(env.finish(begun.wait()), HANGS)
+        async with engines.serve(store, clock, registry, queues=both) as env:
+            expected = ["ActivityFailed", "again", "ActivityFailed", "again elsewhere"]
+            assert await env.finish(handle.result()) == expected
+    assert sorted(runs) == ["again", "again", "again elsewhere", "again elsewhere", "once", "once elsewhere"]
 
 
 class SlowToRenew:

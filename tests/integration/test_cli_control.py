@@ -82,6 +82,10 @@ def test_a_delayed_start_is_begun_by_hand(url):
 def test_an_id_in_use_is_taken_or_replaced(url):
     first = json.loads(ok("start", "sell", "--id", "o-1", "--json"))
     again = json.loads(ok("start", "sell", "--id", "o-1", "--if-exists", "attach", "--json"))
+    attached = ok("start", "sell", "--id", "o-1", "--if-exists", "attach")
+    assert attached == f"attached to o-1 (execution {again['execution_id']})\n"
+    assert ok("start", "sell", "--id", "o-7", "--if-exists", "attach").startswith("started sell as o-7 (run ")
+    assert ok("start", "sell", "--if-exists", "attach").startswith("started sell as ")
     other = json.loads(ok("start", "sell", "--id", "o-1", "--if-exists", "replace", "--json"))
 
     assert again["run_id"] == first["run_id"] != other["run_id"]

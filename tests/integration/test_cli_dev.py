@@ -82,6 +82,18 @@ async def test_a_worker_serves_the_module_and_ends_with_the_server(kind, tmp_pat
         assert is_gone(printed["url"])
 
 
+def test_the_url_can_be_copied_from_the_line_that_the_server_is_ready(kind, tmp_path):
+    command = [sys.executable, "-m", "resurgam", "dev", "--with", kind]
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        process.terminate()
+    url, _, rest = line.removeprefix(f"{kind} is ready at ").partition(" ")
+    assert rest == f"with its data in {tmp_path}/resurgam-{kind}; stop with Ctrl-C\n"
+    assert urlsplit(url).port
+    assert url[-1].isalnum() or url[-1] == "/"
+
+
 async def test_the_data_is_there_again_the_next_time(kind, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
     with dev(kind, tmp_path) as (process, printed):

@@ -120,7 +120,7 @@ def test_the_help_has_an_example_and_tells_how_to_allow_a_line():
 
 
 def test_every_rule_is_told_in_the_page_about_determinism():
-    page = (ROOT / "docs/determinism.md").read_text()
+    page = (ROOT / "docs/concepts/determinism.md").read_text()
 
     assert [code for code, rule in RULES.items() if f"| {code} | `{rule.word}` |" not in page] == []
 

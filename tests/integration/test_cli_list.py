@@ -12,6 +12,7 @@ from resurgam.cli import output
 from resurgam.cli.main import main
 from resurgam.flows import ScriptStep
 from resurgam.runtime.system import SystemClock
+from resurgam.store.records import Lease, Release
 
 LONG = "orders/" + "0123456789" * 20
 registry = Registry()
@@ -138,3 +139,18 @@ def test_a_filter_that_cannot_match_is_one_line(url, arguments, text):
     done = resurgam(*arguments)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert text in done.stderr
+
+
+def test_dead_letters_are_marked(url):
+    """A run that no worker gets any more, and one with such an activity."""
+
+    async def bury() -> None:
+        async with Engine(url, registry=registry, worker=False) as client:
+            await client.start("greet", id="dead")
+            [claim] = await client.store.claim("w", ["default"], 1)
+            lease = Lease(entity_id="dead", execution_id=claim.instance.execution_id, epoch=claim.epoch)
+            await client.store.release([Release(lease=lease, failed="too large", final=True)])
+
+    asyncio.run(bury())
+    [dead] = [line for line in ok().splitlines() if line.startswith("dead ")]
+    assert "running (dead letter)" in dead

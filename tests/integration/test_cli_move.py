@@ -16,6 +16,7 @@ from resurgam import Context, Engine, Registry
 from resurgam.cli.main import main
 from resurgam.core import event as events
 from resurgam.core.state import Status
+from resurgam.flows import ScriptStep
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.open import open_store
@@ -131,6 +132,31 @@ def test_live_runs_go_on_in_another_store(urls):
     finish(there, promise_ids)
     again = resurgam("move", "--from", here, "--to", there, "--json")
     assert json.loads(again.stdout) == {"workflows": 0, "executions": 0, "left": {}, "same_secret": True}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "moved 0 workflows (0 executions) and the catalog from "),
+        (1, "moved 1 workflow (1 execution) and the catalog"),
+    ],
+)
+def test_the_catalog_moves_too_and_does_not_count_as_a_workflow(tmp_path, number, text):
+    here, there = sqlite_url(tmp_path), sqlite_url(tmp_path, "b.db")
+
+    async def work() -> None:
+        async with Engine(here, registry=registry, worker=False) as engine:
+            await engine.register_step(ScriptStep("twice", "2 * n", inputs=["n"]))
+            for one in range(number):
+                await engine.start(root, one)
+
+    asyncio.run(work())
+    done = resurgam("move", "--from", here, "--to", there)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(text)
+    back = resurgam("move", "--from", there, "--to", here, "--json")
+    assert json.loads(back.stdout) == {"workflows": number, "executions": number, "left": {}, "same_secret": True}
+    assert len(found_in(here)) == number + 1
 
 
 @pytest.mark.parametrize("seed", range(2))

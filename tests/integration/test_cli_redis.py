@@ -25,10 +25,13 @@ async def greet(ctx: Context, name: str) -> str:
 """
 STEP = """{"id": "one", "name": "One", "type": "python", "python": {"activity": "one"}}"""
 ARGUMENTS = {
+    "archive": ("--older-than", "1d", "--archive", "archive"),
     "begin": ("o-1",),
     "bench": ("--only", "W1", "--scale", "0.01"),
     "cancel": ("o-1",),
     "check": ("greetings.py",),
+    "delete": ("o-1", "--yes"),
+    "deletions": (),
     "demo": ("--plain",),
     "export": ("o-1",),
     "flow explain": ("o-1",),
@@ -126,7 +129,7 @@ def check_refusal(done):
 
 
 def test_purge_asks_without_naming_the_password(monkeypatch):
-    monkeypatch.setattr(retention, "_is_terminal", lambda: True)
+    monkeypatch.setattr(retention, "is_terminal", lambda: True)
     monkeypatch.setattr(retention, "call_engine", lambda *_: SimpleNamespace(removed=1))
     arguments = ["purge", "--older-than", "1d", "--store", f"redis://:{PASSWORD}@server"]
     done = CliRunner().invoke(main, arguments, input="n\n", prog_name="resurgam")

@@ -1,4 +1,4 @@
-"""`resurgam purge`, `resurgam vacuum` and `resurgam worker --retain`: what they remove, print and refuse."""
+"""`resurgam purge`, `resurgam vacuum` and `--retain` of `resurgam worker` and `serve`: what they remove, print and refuse."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner
 
-from resurgam import Context, Engine, Registry
+from resurgam import Context, Engine, Registry, Retain
 from resurgam.cli import retention, worker
 from resurgam.cli.main import main
 
@@ -88,7 +88,7 @@ def test_purge_removes_nothing_where_it_cannot_ask(json_too):
 @pytest.mark.usefixtures("url")
 @pytest.mark.parametrize(("answer", "left"), [("n", 6), ("y", 1)])
 def test_purge_asks_on_a_terminal(answer, left, monkeypatch):
-    monkeypatch.setattr(retention, "_is_terminal", lambda: True)
+    monkeypatch.setattr(retention, "is_terminal", lambda: True)
     done = resurgam("purge", "--older-than", "30d", given=answer)
     assert "Remove 5 executions from sqlite:///" in done.stderr
     assert done.exit_code == (0 if answer == "y" else 1)
@@ -113,31 +113,62 @@ def test_vacuum_says_what_it_gave_back(tmp_path):
     assert ok("vacuum") == f"file size {size} before, {size} after: 0.0 MB freed\n"
 
 
+class _Stopped(Exception):
+    pass
+
+
 @pytest.mark.usefixtures("url")
-def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", [["worker", "shop_to_retain.py"], ["serve", "--port", "0"]])
+def test_workers_and_servers_are_told_what_to_retain(command, tmp_path, monkeypatch):
     (tmp_path / "shop_to_retain.py").write_text("")
     told = []
 
-    async def serve(opened, store, queues, *, as_json):
-        """Serve nothing."""
-
     def engine(store, *, retain, **options):
         told.append(retain)
+        raise _Stopped
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker, "Engine", engine)
+    monkeypatch.setattr("resurgam.web.server.Engine", engine)
+    rules = ["30d", "ping=1.5h", "ping:failed=forever", ":failed=2w", "dead=30d", "dead:=1s", "a:b:=1s", "a,b=1s"]
+    given = [part for rule in rules for part in ("--retain", rule)]
+    for arguments in (given, []):
+        assert isinstance(resurgam(*command, *arguments).exception, _Stopped)
+    assert told == [
+        (
+            *(Retain(timedelta(days=30)), Retain(timedelta(hours=1.5), "ping"), Retain(None, "ping", "failed")),
+            *(Retain(timedelta(weeks=2), status="failed"), Retain(timedelta(days=30), dead_letters=True)),
+            *(Retain(timedelta(seconds=1), name) for name in ("dead", "a:b", "a,b")),
+        ),
+        None,
+    ]
+
+
+@pytest.mark.usefixtures("url")
+def test_worker_processes_are_told_the_same(tmp_path, monkeypatch):
+    (tmp_path / "shop_of_processes.py").write_text("")
+    told = []
 
     class WorkerProcesses:
         def __init__(self, command, processes, *, store):
-            told.extend(part for part in command if "retain" in part and not part.endswith(".py"))
+            told.extend(part.removeprefix("--retain=") for part in command if part.startswith("--retain="))
 
         async def run(self):
             return 0
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(worker, "_serve", serve)
-    monkeypatch.setattr(worker, "Engine", engine)
     monkeypatch.setattr(worker, "WorkerProcesses", WorkerProcesses)
-    ok("worker", "shop_to_retain.py", "--retain", "30d")
-    ok("worker", "shop_to_retain.py", "--retain", "1.5h", "--processes", "2")
-    assert told == [timedelta(days=30), "--retain=5400.000000s"]
+    rules = ["30d", "ping=1.5h", "ping:failed=forever", ":failed=2w", "dead=30d", "dead:=1s"]
+    given = [part for rule in rules for part in ("--retain", rule)]
+    ok("worker", "shop_of_processes.py", *given, "--processes", "2")
+    once = list(told)
+    told.clear()
+    ok("worker", "shop_of_processes.py", *(f"--retain={rule}" for rule in once), "--processes", "2")
+    assert once == told
+    assert once == [
+        *("2592000.000000s", "ping:=5400.000000s", "ping:failed=forever", ":failed=1209600.000000s"),
+        *("dead=2592000.000000s", "dead:=1.000000s"),
+    ]
 
 
 @pytest.mark.usefixtures("url")
@@ -151,7 +182,16 @@ def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
         (["purge", "--older-than", "1d", "--yes", "--store", "sqlite:///gone.db"], 1, "there is no file"),
         (["vacuum", "--store", "sqlite:///gone.db"], 1, "there is no file"),
         (["worker", "json", "--retain", "30"], 2, "'30' must be a length of time such as 90s, 15m, 2h, 7d or 4w"),
+        (["serve", "--retain", "30"], 2, "'30' must be a length of time such as 90s, 15m, 2h, 7d or 4w"),
         (["worker", "json", "--retain", "0d"], 2, "'0d' must be a length of time"),
+        (["worker", "json", "--retain", "=1d"], 2, "'=1d' must be AGE, NAME=AGE, NAME:STATUS=AGE"),
+        (["worker", "json", "--retain", ":=1d"], 2, "':=1d' must be AGE, NAME=AGE"),
+        (["worker", "json", "--retain", "a:running=1d"], 2, "status must be that of a closed run (completed, failed"),
+        (
+            ["worker", "json", "--retain", "a=1d", "--retain", "a=2d"],
+            2,
+            "must have one rule for runs of 'a', got several",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments, code, text):

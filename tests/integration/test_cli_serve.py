@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx2
@@ -18,11 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from resurgam import Engine, Outbound
+from resurgam import Context, Engine, Outbound, Registry
 from resurgam.cli.main import main
 from resurgam.flows import HttpStep
 from support.limits import HANGS
 from support.listening import listening
+
+registry = Registry()
+
+
+@registry.workflow
+async def brief(ctx: Context) -> None:
+    return
+
 
 SRC = str(Path(__file__).parents[2] / "src")
 WITHOUT = """
@@ -91,6 +100,17 @@ def test_an_address_that_others_reach_is_not_served_without_a_key(store):
     assert "resurgam keys create NAME --role admin" in done.stderr
 
 
+def test_a_refusal_names_a_command_that_makes_a_key(store):
+    resurgam("keys", "create", "nightly", "--role", "read")
+    with serving("--require-keys") as (_, ready):
+        refused = httpx2.get(f"{ready['url']}/workers").json()
+        command = refused["detail"].split("`")[1].split()
+        made = resurgam(*command[1:])
+        assert (refused["status"], command[0], made.exit_code) == (401, "resurgam", 0)
+        key = made.stdout.strip()
+        assert httpx2.get(f"{ready['url']}/workers", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+
 def test_a_server_that_others_reach_answers_only_those_who_have_a_key(store):
     key = resurgam("keys", "create", "nightly", "--role", "read").stdout.strip()
     with serving("--host", "0.0.0.0", "--public-url", "https://flows.example/") as (process, ready):
@@ -104,6 +124,19 @@ def test_a_server_that_others_reach_answers_only_those_who_have_a_key(store):
             assert client.get("/workers", headers={"Authorization": f"Bearer {key[:-1]}"}).status_code == 401
         process.send_signal(signal.SIGTERM)
         assert (process.wait(HANGS), process.stderr.read()) == (0, "")
+
+
+def test_a_server_removes_runs_that_closed_long_ago(store):
+    async def closed():
+        async with Engine(store, registry=registry) as engine:
+            await engine.execute(brief, id="o-1")
+
+    asyncio.run(closed())
+    with serving("--retain", "0.1s", "--retain", "other=forever") as (_, ready):
+        until = time.monotonic() + HANGS
+        while httpx2.get(f"{ready['url']}/workflows/o-1").status_code == 200:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 async def test_no_secret_is_in_the_log_and_services_are_probed(store):

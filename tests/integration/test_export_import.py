@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from resurgam import Context, Engine, Registry, RetryPolicy, Status
+from resurgam import Break, Context, Continue, Engine, Registry, RetryPolicy, Status
 from resurgam.errors import AlreadyExists, NotFound, SerializationError, WorkflowFailed
 from resurgam.store.open import open_store
 from resurgam.testing import Environment, ManualClock, replay
@@ -44,6 +44,19 @@ async def linger(order: str) -> str:
     if performed.count("linger") == 1:
         await asyncio.Event().wait()
     return "done"
+
+
+@registry.workflow
+async def rounds(ctx: Context, every: int, kept: int) -> int:
+    """Ten rounds, and one more after a signal."""
+
+    async def body(ctx: Context, number: int) -> Continue[int] | Break[int]:
+        await ctx.activity(reserve, str(number))
+        if number == 10:
+            await ctx.listen("last")
+        return Continue(number + 1) if number < 10 else Break(number + 1)
+
+    return await ctx.loop(body, 0, forget_every=every, keep_forgotten=kept)
 
 
 @registry.workflow
@@ -137,6 +150,25 @@ async def test_a_workflow_goes_on_in_another_store_exactly_where_it_was(source, 
         history = await new.handle("o-1").history()
         assert history[: len(begun)] == begun
         assert (await replay(sell, history)).result == result
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize(("every", "kept"), [(20, 100), (4, 100), (4, 3), (1, 0)])
+async def test_a_loop_goes_on_though_entries_are_forgotten(source, target, every, kept, clock):
+    """Those that are kept for readers move too; those that are deleted are missing in the lines."""
+    async with opened(source, clock) as old, opened(target, clock) as new:
+        async with serve(old, clock) as env:
+            await env.start(rounds, every, kept, id="o-1")
+        lines = await old.export("o-1")
+        await new.import_(lines)
+        assert await new.export("o-1") == lines
+        await new.handle("o-1").signal("last")
+        async with serve(new, clock) as env:
+            assert await env.finish(new.handle("o-1").result()) == 11
+        again = await new.export("o-1")
+        async with opened(source, clock) as third:
+            await third.import_(again)
+            assert await third.handle("o-1").history(forgotten=True) == await new.handle("o-1").history(forgotten=True)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
@@ -344,7 +376,12 @@ BAD = {
     "a head without a status": (lambda x: [head_of(x[0], status="?"), *x[1:]], 1, "Invalid enum value '?'"),
     "a number that is too large": (lambda x: [head_of(x[0], wake_at=2**63), *x[1:]], 1, "wake_at is 9223372036854775808"),
     "a count below zero": (lambda x: [edited(x[0], inbox=-1), *x[1:]], 1, "counts less than nothing"),
-    "a gap": (lambda x: [*x[:3], *x[4:]], 4, "entry 4 follows entry 2: an entry is missing or duplicated"),
+    "a gap": (lambda x: [*x[:3], *x[4:]], 7, "expected entry 6 of 6"),
+    "a gap that is counted": (
+        lambda x: [edited(x[0], events=5), *x[1:3], *x[4:]],
+        6,
+        "1 entries are missing in the log, and 0 are forgotten",
+    ),
     "a double": (lambda x: [*x[:3], x[2], *x[3:]], 4, "entry 2 follows entry 2"),
     "an unknown event": (lambda x: [*x[:3], edited(x[3], type="sung"), *x[4:]], 4, "not an event of this version"),
     "an event that cannot stand there": (lambda x: [*x[:3], edited(x[3], ref=1), *x[4:]], 4, "answers entry 1, which is not"),

@@ -1,4 +1,4 @@
-"""What survives the death of a Redis server: docs/redis-losses.md says so, and here it is counted."""
+"""What survives the death of a Redis server: docs/concepts/redis-losses.md says so, and here it is counted."""
 
 import asyncio
 import contextlib

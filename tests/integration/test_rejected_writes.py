@@ -110,7 +110,7 @@ async def test_an_activity_of_which_not_even_a_failure_can_be_written_is_a_dead_
 
 async def test_a_start_that_is_too_large_is_rejected_and_said_to_its_caller(world):
     with pytest.raises(errors.WriteRejected, match="keep large values elsewhere"):
-        await world.env.engine.start("one", LIMIT, tags={"note": "x" * LIMIT})
+        await world.env.engine.start("one", LIMIT, tags={f"note {n}": "x" * 1000 for n in range(LIMIT // 1000 + 1)})
     assert (await world.env.engine.list()).instances == ()
 
 

@@ -206,7 +206,19 @@ def public(kind: type) -> set[str]:
 
 def test_both_engines_have_the_same_verbs():
     """What only makes sense on the loop is left out: the store, the parts of a server, and what tests ask of the worker."""
-    only_on_the_loop = {"store", "clock", "health_checks", "worker", "busy", "progress", "resting", "running"}
+    only_on_the_loop = {
+        "store",
+        "clock",
+        "archiver",
+        "health_checks",
+        "inspector",
+        "readable",
+        "worker",
+        "busy",
+        "progress",
+        "resting",
+        "running",
+    }
     assert public(Engine) - public(SyncEngine) == only_on_the_loop
     assert public(SyncEngine) <= public(Engine)
     assert public(SyncHandle) - {"entity_id"} == public(Handle)

@@ -530,7 +530,7 @@ def test_a_query_whose_handler_exits_leaves_the_worker_alive(tmp_path):
 
 
 async def test_a_signal_whose_handler_exits_fails_the_workflow():
-    """As docs/workflow-api.md says of any error that leaves the handler of a signal."""
+    """As docs/reference/workflow-api.md says of any error that leaves the handler of a signal."""
     registry = Registry()
     talk = with_exits(registry)
     async with Environment(registry=registry) as env:

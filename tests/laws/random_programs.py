@@ -132,6 +132,7 @@ async def _state(ctx: Context, node: Node, seen: list[Any]) -> Any:
     before = ctx.get("k", 0)
     if before % 3 == 2:
         ctx.clear("k")
+        ctx.tag(k=str(node))
     else:
         ctx.set("k", before + 1)
     return before

@@ -1,4 +1,4 @@
-"""A stand-in for curl, as far as docs/http.md uses it: ``python curl.py [--json JSON or @FILE] [-N] URL``."""
+"""A stand-in for curl, as far as docs/how-to/http.md uses it: ``python curl.py [--json JSON or @FILE] [-N] URL``."""
 
 import http.client
 import sys

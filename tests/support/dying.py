@@ -1,7 +1,8 @@
 """A store that falls silent at a write of its worker, as if the worker had died there."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from resurgam.core.lifecycle import WORKFLOW
@@ -63,24 +64,42 @@ async def settle(worker: Worker) -> None:
         progress = worker.progress
 
 
-async def serve_until_dead(
-    engines: Engines, store: Dying, clock: ManualClock, registry: Registry, *, seconds: float = 7200, **options: Any
-) -> None:
-    """Serve a store until it falls silent, or everything is done; then end the worker without its drain."""
+@asynccontextmanager
+async def doomed(
+    engines: Engines, store: Dying, clock: ManualClock, registry: Registry, **options: Any
+) -> AsyncIterator[Worker]:
+    """Serve a store by a worker that ends without its drain. It is opened before other engines, and closed after them."""
     before = asyncio.all_tasks()
     given = {"name": "dies", "cache_size": engines.cache, "lease": LEASE, "max_activities": 10, **options}
     served: Any = store
     brains = Brains({WORKFLOW: CodeBrain(registry)}, served)
     worker = Worker(served, brains, registry, clock, WorkerOptions(**given))
     worker.start()
-    await settle(worker)
-    end = clock.now() + seconds * 1000
-    while not store.dead and (due := clock.next_due()) is not None and due < end:
-        clock.move_to(due)
+    try:
+        yield worker
+    finally:
+        while left := asyncio.all_tasks() - before:
+            for task in left:
+                task.cancel()
+            await asyncio.sleep(0)
+        await worker._instances.evict_all()
+        worker._watchdog.stop()
+
+
+def kill(worker: Worker, store: Dying) -> None:
+    """Let a worker die beside others: its store is silent from now on, and what it runs is gone."""
+    store.dead = True
+    for running in list(worker._slots._running):
+        running.cancel()
+
+
+async def serve_until_dead(
+    engines: Engines, store: Dying, clock: ManualClock, registry: Registry, *, seconds: float = 7200, **options: Any
+) -> None:
+    """Serve a store until it falls silent, or everything is done; then end the worker without its drain."""
+    async with doomed(engines, store, clock, registry, **options) as worker:
         await settle(worker)
-    while left := asyncio.all_tasks() - before:
-        for task in left:
-            task.cancel()
-        await asyncio.sleep(0)
-    await worker._instances.evict_all()
-    worker._watchdog.stop()
+        end = clock.now() + seconds * 1000
+        while not store.dead and (due := clock.next_due()) is not None and due < end:
+            clock.move_to(due)
+            await settle(worker)

@@ -13,7 +13,7 @@ from resurgam.flows import model as m
 from resurgam.runtime.definitions.info import activity_info
 
 ONCE: Final = RetryPolicy(max_attempts=1)
-SLOWLY: Final = RetryPolicy(max_attempts=3, initial_interval=600, jitter=0)
+SLOWLY: Final = RetryPolicy(max_attempts=3, initial_interval=600, max_interval=600, jitter=0)
 
 Define = Callable[[StepDecorator, Registry], Sequence[Any] | None]
 

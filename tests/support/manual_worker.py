@@ -75,7 +75,13 @@ class ManualWorker(Bench):
         log = await self.store.read(claim.instance)
         assert isinstance(log[0], events.WorkflowStarted)
         started = next_generation(
-            log[0], run_id=run_id, execution_id=f"{run_id}-x", at=self.clock.now(), python="3.11", input=Raw(b"[]")
+            log[0],
+            run_id=run_id,
+            execution_id=f"{run_id}-x",
+            at=self.clock.now(),
+            python="3.11",
+            input=Raw(b"[]"),
+            tags=log[0].tags,
         )
         ended = events.WorkflowContinued(
             seq=claim.instance.last_seq + 1, run_id=run_id, execution_id=started.execution_id

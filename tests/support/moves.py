@@ -70,7 +70,7 @@ class Death:
 
 class _Backend(OpensStores):
     def __init__(self, open_store: OpenStore) -> None:
-        self.open_store = open_store  # type: ignore[method-assign]
+        self.open_store = open_store  # type: ignore[method-assign, assignment]
 
 
 class Pair:

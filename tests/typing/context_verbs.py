@@ -39,6 +39,9 @@ async def child(ctx: Context, order: Order) -> int:
 
 @workflow(retry=RetryPolicy(max_attempts=3), timeout=60)
 async def parent(ctx: Context, order: Order) -> str:
+    ctx.tag(stage="paid", hold=None)
+    ctx.v(2).tag(stage="paid")
+    ctx.tag(stage=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     begun = ctx.workflow(child, order, id="c", queue="q", on_parent_close="abandon")
     assert_type(begun, Child[int])
     assert_type(await begun, int)

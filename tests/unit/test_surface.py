@@ -28,6 +28,7 @@ def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
         "NonRetryable",
         "Outbound",
         "Registry",
+        "Retain",
         "RetryAfter",
         "RetryPolicy",
         "SignalTimeout",

@@ -32,6 +32,8 @@ QUEUES = ("x", "y")
 TOPICS = ("t", "u")
 NAMES = ("m", "n")
 SCHEMAS = ({}, {"s": Raw(b'{"type":"integer"}')})
+TAGS = ({}, {"k": "v"}, {"k": "v", "l": "w"})
+LATER_TAGS = (*TAGS, {"k": "ü", "": "{x}"})
 LOCATIONS = (Location((1,)), Location((2,)), Location((2, 1)))
 
 
@@ -39,7 +41,8 @@ class Chance:
     """Values made by a seeded generator. Every event has a number of its own, so that no two are equal.
 
     *entities* are the entity of each execution that was ever named; *present* are those executions, and *promises* those
-    promises, that are in the stores. *published* has the moment of each topic and value.
+    promises, that are in the stores. *instances* are those whose log is there too. *published* has the moment of each topic
+    and value.
     """
 
     def __init__(self, seed: int, clock: ManualClock) -> None:
@@ -48,6 +51,7 @@ class Chance:
         self.number = 0
         self.entities: dict[str, str] = {}
         self.present: list[str] = []
+        self.instances: list[r.Instance] = []
         self.promises: list[str] = []
         self.published: dict[tuple[str, bytes], int] = {}
         self.choice = self.random.choice
@@ -74,6 +78,21 @@ class Chance:
         execution_id = self.some_execution()
         return r.ExecutionRef(entity_id=self.entities.get(execution_id, "unknown"), execution_id=execution_id)
 
+    @property
+    def complete(self) -> list[r.Instance]:
+        return [instance for instance in self.instances if instance.deactivated]
+
+    def reservation(self) -> r.Reservation:
+        """Return one of an execution that is complete, or of any; its entry may not be the next one."""
+        ref, last_seq = self.some_ref(), 2
+        known = self.complete if self.hits(0.6) else self.instances
+        if known and self.hits(0.9):
+            instance = self.choice(known)
+            ref = r.ExecutionRef(entity_id=instance.entity_id, execution_id=instance.execution_id)
+            last_seq = instance.last_seq
+        event = events.WorkflowArchiving(seq=last_seq + self.choice((1, 1, 1, 2)), at=self.next(), archiver="w")
+        return r.Reservation(entity_id=ref.entity_id, execution_id=ref.execution_id, event=event)
+
     def promise_id(self) -> str:
         if self.promises and self.hits(0.8):
             return self.choice(self.promises)
@@ -99,7 +118,7 @@ class Chance:
             "queue": self.choice(QUEUES),
             "name": self.choice(NAMES),
             "tree_id": self.choice(("tree", f"r-{run}")),
-            "tags": self.choice(({}, {"k": "v"}, {"k": "v", "l": "w"})),
+            "tags": self.choice(TAGS),
         }
         return events.WorkflowStarted(
             seq=1, at=self.clock.now(), python="3.11", entity_id=entity_id, **(given | later | fields)
@@ -182,6 +201,7 @@ class Chance:
             failure=self.choice(("E", "F")) if closing and status is Status.FAILED else None,
             wake_at=self.clock.now() + self.choice((0, 70)) if self.hits(0.4) else None,
             signal_schemas=self.choice((None, None, None, *SCHEMAS)),
+            tags=self.choice(LATER_TAGS) if self.hits(0.2) else None,
         )
 
     def first(self) -> Outcome:
@@ -192,6 +212,7 @@ class Chance:
             activities=tuple(map(self.activity, refs)),
             wake_at=self.clock.now() + 70 if self.hits(0.4) else None,
             signal_schemas=self.choice((None, *SCHEMAS)),
+            tags=self.choice(LATER_TAGS) if self.hits(0.2) else None,
         )
 
     def status(self) -> Status:

@@ -50,6 +50,7 @@ class Comparison:
             self._coverage.note(label.partition("(")[0], _kind(ours))
         copies = [copy for label, ours in zip(reads, found[0], strict=True) if label[:6] == "copies" for copy in ours]
         self._chance.present = [copy.instance.execution_id for copy in copies]
+        self._chance.instances = [copy.instance for copy in copies if copy.instance.archived is None]
         self._chance.promises = [promise.promise_id for copy in copies for promise in copy.promises]
         for copy in copies:
             self._note(copy)
@@ -62,6 +63,7 @@ class Comparison:
             "parked": instance.parked is not None,
             "paused": copy.paused is not None,
             "forgotten": bool(copy.forgotten),
+            "archived": instance.archived is not None,
             "start": any(isinstance(event, WorkStarted) for event in copy.inbox),
             "start behind an entry": any(isinstance(event, WorkStarted) for event in copy.inbox[1:]),
         }
@@ -122,12 +124,18 @@ class Comparison:
             r.Query(tree_id="tree", status=Status.RUNNING),
             r.Query(tags={"k": "v"}, limit=3),
             r.Query(since=now - 500, tags={"l": "w"}),
+            r.Query(tags={"k": "ü"}, name=NAMES[0]),
+            r.Query(tags={"k": "v", "l": "w"}, status=Status.RUNNING, limit=1),
+            r.Query(kind="workflow", status=Status.CONTINUED, limit=2),
+            r.Query(name=NAMES[1], limit=2),
             r.Query(limit=4),
         )
         ended = (
             r.EndedQuery(before=2**52),
             r.EndedQuery(before=now, limit=2, after=(now - 10_000, "e")),
             r.EndedQuery(before=2**52, status=Status.FAILED, name=NAMES[1]),
+            r.EndedQuery(before=2**52, archived=True),
+            r.EndedQuery(before=2**52, archived=True, name=NAMES[0], limit=1),
         )
         chosen = self._chance.random.sample(queries, 3)
         reads: dict[str, Read] = {
@@ -182,6 +190,9 @@ class Comparison:
 
             async def inbox(store: Store, side: int, hold: Hold = hold) -> bool:
                 ref = {"entity_id": hold.instance.entity_id, "execution_id": hold.instance.execution_id}
+                found = await store.inspector.get(**ref)
+                if found is not None and found.archived is not None:
+                    return True  # a store may end such a wait, or leave it
                 return await store.wait(r.InboxChanged(**ref, wake=hold.views[side].wake), 0)
 
             reads[f"wait InboxChanged({hold.instance.execution_id}, {hold.claim.epoch})"] = inbox

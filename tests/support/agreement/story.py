@@ -48,9 +48,11 @@ class Story:
         self.copies: dict[str, tuple[r.Copy, ...]] = {}
         self.moves = moves
         self.moving: dict[str, list[tuple[r.Copy, ...]]] = {}
+        self.archiving: dict[str, list[tuple[r.Copy, ...]]] = {}
         often = (self.commit, self.commit, self.commit, self.deliver, self.claim, self.extend, self.finish)
         rarely = (self.ask, self.answer, self.purge, self.revive, self.adopt, self.use_values, self.announce, self.look)
-        rarely = (*rarely, *[self.remove] * 4, *[self.adopt] * 2) if moves else rarely
+        if moves:
+            rarely = (*rarely, *[self.remove] * 4, *[self.adopt] * 2, *[self.reserve] * 2, *[self.archive] * 4)
         self.verbs = (*often * 3, *(self.create, self.work, self.release, self.pass_time) * 2, *rarely)
 
     async def begin(self) -> None:
@@ -196,6 +198,8 @@ class Story:
         rests = self.moves and outcome.deactivated
         if rests or not effects:
             outcome = replace(outcome, children=(), messages=(), publications=())
+        if rests:
+            outcome = replace(outcome, wake_at=None)
         refs = [request.ref for request in outcome.activities]
         outcome, covering = self.covering(hold, outcome)
         consumed = [by_event(view.inbox) for view in hold.views]
@@ -442,9 +446,18 @@ class Story:
                 copies = tuple(map(self.twin, copies))
             for copy in copies:
                 self.abandon(copy.instance.execution_id)
-            await self.tell(worker, "transfer.adopt", r.Adoption(entity_id=entity_id, copies=copies))
+            archived = await self.archived(entity_id)
+            part = r.Adoption(entity_id=entity_id, copies=copies)
+            [(answer, _)] = pairs(await self.tell(worker, "transfer.adopt", part))
+            if isinstance(answer, r.Adopted) and archived - await self.archived(entity_id):
+                self.coverage.note("transfer.adopt", "restored")
             if self.moves:
                 await self.claim(worker)  # before they move on
+
+    async def archived(self, entity_id: str) -> set[str]:
+        """Return the executions of an entity whose log is in an archive."""
+        copies = await self.sides[0].stores[WORKERS[0]].transfer.copies(entity_id)
+        return {copy.instance.execution_id for copy in copies if copy.instance.archived is not None}
 
     async def remove(self, worker: str) -> None:
         """Remove executions as after a move: those of a copy that was made some time ago, and may be outdated.
@@ -459,9 +472,34 @@ class Story:
             if isinstance(answer, r.Removed):
                 self.copies = {entity_id: parts[0].copies, **self.copies}
         entity_id = self.chance.choice((*ENTITIES, *CHILDREN))
-        found = [tuple(await side.stores[worker].transfer.copies(entity_id)) for side in self.sides]
-        if found[0]:
+        if found := await self.copied(worker, entity_id):
             self.moving[entity_id] = found
+
+    async def reserve(self, worker: str) -> None:
+        await self.tell(worker, "transfer.reserve", *(self.chance.reservation() for _ in self.chance.many(1, 2)))
+
+    async def archive(self, worker: str) -> None:
+        """Archive executions by a copy that was made some time ago, and may be outdated; they may be restored by it."""
+        if self.archiving:
+            entity_id, sides = self.archiving.popitem()
+            kind = self.chance.choice(("all", "ended", "ended", "ended"))
+            archive = f"file:///archive/{self.chance.next()} ü"
+            parts = [
+                r.Archival(entity_id=entity_id, copies=_chosen(copies, kind) or copies, archive=archive)
+                for copies in sides
+            ]
+            [(answer, _)] = pairs(await self.tell(worker, "transfer.archive", each=lambda side: [parts[side]]))
+            if isinstance(answer, r.Archived) and self.chance.hits(0.7):
+                self.copies = {entity_id: parts[0].copies, **self.copies}
+        complete = [instance.entity_id for instance in self.chance.complete]
+        entity_id = self.chance.choice(complete or ENTITIES)
+        if found := await self.copied(worker, entity_id):
+            self.archiving[entity_id] = found
+
+    async def copied(self, worker: str, entity_id: str) -> list[tuple[r.Copy, ...]]:
+        """Return the copies that each side makes of an entity; none if it has no execution."""
+        found = [tuple(await side.stores[worker].transfer.copies(entity_id)) for side in self.sides]
+        return found if found[0] else []
 
     def twin(self, copy: r.Copy) -> r.Copy:
         """Return a copy under another id, perhaps of another run, as from a store where the same was done."""

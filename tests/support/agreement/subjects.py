@@ -99,7 +99,7 @@ SUBJECTS: dict[str, Subject] = {
 
 
 MOVES: Final = 5
-"""The last digit of stories in which executions are removed and adopted again, as by moves."""
+"""The last digit of stories in which executions are removed and adopted again, as by moves, or archived and restored."""
 
 
 async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 from resurgam.core.errors import SignalTimeout, describe
+from resurgam.runtime.context.durable_loop import Break, Continue
 from support.programs.tables import CANCEL, Notes, echo, fail, program, signal
 
 # Races and conditions.
@@ -247,6 +248,25 @@ async def callback_after_root(ctx):
     asyncio.create_task(strand())  # noqa: RUF006 -- it is never awaited
     loop.call_soon(loop.call_soon, loop.call_soon, loop.call_soon, lambda: ctx.activity(echo, "later"))
     return "done"
+
+
+@program()
+async def tags(ctx):
+    """Tags change in the root, in strands and in loops that forget."""
+    notes = Notes()
+    ctx.tag(a="1", b="1")
+
+    async def strand(x):
+        await ctx.activity(echo, x)
+        ctx.tag(strand=x, b=None)
+
+    async def body(ctx, number):
+        ctx.tag(number=str(number))
+        await ctx.sleep(1)
+        return Break(number) if number == 3 else Continue(number + 1)
+
+    await asyncio.gather(strand("x"), strand("y"), notes.take(ctx, "z"))
+    return [*notes, await ctx.loop(body, 1, forget_every=1)]
 
 
 # Failures.

@@ -140,7 +140,7 @@ async def an_id_that_is_taken(world: World) -> None:
     await world.signal("taken", "n", 2)
 
 
-@activity(retry=RetryPolicy(max_attempts=2, initial_interval=5 * MINUTE, jitter=0))
+@activity(retry=RetryPolicy(max_attempts=2, initial_interval=5 * MINUTE, max_interval=5 * MINUTE, jitter=0))
 async def undo_late(word: str | None) -> None:
     did()
     if activity.info().attempt == 1:

@@ -95,6 +95,22 @@ async def test_check_says_whether_a_note_is_needed():
     assert document(over, "simulated")["notes"][0]["held_by"] == 0
 
 
+async def test_a_note_behind_an_inserted_step_is_needed_by_runs_that_have_not_executed_the_step():
+    """Their replay stops at the step; what comes behind it is rehearsed."""
+
+    async def inserted_before(ctx: Context) -> None:
+        await ctx.v(2).activity(ship)
+        await ctx.removed.activity("charge")
+        await ctx.activity(ship)
+        await ctx.listen("arrived")
+
+    report, examiner = Report(), Examiner(lambda _: define(inserted_before))
+    for number, log in enumerate([await record(define(charging)), await record(define(inserted_before))]):
+        report.add(examiner.examine(Run(f"o-{number}", f"x-{number}", "order"), log))
+    [(_, note, held)] = report.settled_notes()
+    assert (note.name, held) == ("charge", 1)
+
+
 async def test_check_says_nothing_of_notes_while_a_run_of_the_workflow_does_not_fit():
     async def other(ctx: Context) -> None:
         await ctx.activity("pack")

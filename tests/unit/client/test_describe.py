@@ -127,3 +127,32 @@ async def test_an_entry_that_cannot_be_decoded_is_named_and_those_before_it_are_
     assert (found.pending, found.waiting_for) == ((), ("a build that can read its history",))
     assert isinstance(found.error, CorruptHistory)
     assert str(found.error).startswith(f"entry 3 of execution {found.execution_id} cannot be read: ")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_a_condition_of_the_code_is_not_taken_for_a_missing_worker(recorded):
+    """Its history shows no open command, though a worker serves its queue."""
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> None:
+        if recorded:
+            ctx.set("stage", "paid")
+        await ctx.until(lambda: False)
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(waits)
+        await env.settle()
+        [text] = (await handle.describe()).waiting_for
+    own, _, other = text.partition("; ")
+    assert own == "a condition of its own code: ctx.until, or an asyncio object"
+    assert other == ("" if recorded else "or a free worker of queue 'default'")
+
+
+async def test_a_dead_letter_waits_for_its_release():
+    async with workerless_engine() as (engine, worker):
+        handle = await engine.start("sell", id="o-1")
+        await worker.release(await worker.take("o-1"), failed="it kills its worker", final=True)
+        described = await handle.describe()
+    assert described.waiting_for == ("handle.retry(), which releases a dead letter",)
+    assert described.error == "it kills its worker"

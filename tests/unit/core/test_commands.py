@@ -37,6 +37,7 @@ def test_commands_are_counted_under_fixed_types():
         "StateSet": "State",
         "StateCleared": "State",
         "StateRead": "Read",
+        "TagsSet": "Tags",
         "ListenStarted": "Listen",
         "BranchStarted": "Branch",
         "RaceStarted": "Race",

@@ -28,6 +28,8 @@ TAGS = [
     "workflow_resumed",
     "workflow_diverged",
     "workflow_deactivated",
+    "workflow_archiving",
+    "workflow_archived",
     "signal_received",
     "signal_handled",
     "update_accepted",
@@ -49,6 +51,7 @@ TAGS = [
     "state_set",
     "state_cleared",
     "state_read",
+    "tags_set",
     "listen_started",
     "signals_consumed",
     "listen_timed_out",
@@ -89,6 +92,8 @@ TAGS = [
     "flow_cancelled",
     "flow_digest_updated",
     "flow_deactivated",
+    "flow_archiving",
+    "flow_archived",
     "step_started",
     "step_completed",
     "step_failed",
@@ -111,6 +116,8 @@ TAGS = [
     "step_updated",
     "step_unregistered",
     "step_health_changed",
+    "entity_deletion_requested",
+    "entity_deleted",
 ]
 """Written out, because histories hold them: a listed tag may never be renamed or removed."""
 
@@ -141,6 +148,7 @@ SAMPLES = {
     Location: Location((2,), (1, 1)),
     Failure: FAILURE,
     dict[str, str]: {"team": "red"},
+    dict[str, str | None]: {"team": "red", "shop": None},
     dict[str, Raw]: {"n": Raw(b"1")},
     tuple[str, ...]: ("a", "b"),
     tuple[int, ...]: (3, 4),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resurgam import RetryAfter
-from resurgam.core.retry import RetryPolicy, milliseconds
+from resurgam.core.retry import RetryPolicy, RetryRule, milliseconds
 
 
 class Declined(ValueError):
@@ -60,7 +60,8 @@ def test_delays_double_up_to_the_cap(attempt, expected):
         (RetryPolicy(jitter=0, backoff=1), [1000, 1000, 1000, 1000, None]),
         (RetryPolicy(jitter=0, initial_interval=0.25, backoff=3, max_interval=2), [250, 750, 2000, 2000, None]),
         (RetryPolicy(jitter=0, initial_interval=0), [0, 0, 0, 0, None]),
-        (RetryPolicy(jitter=0, max_interval=0), [0, 0, 0, 0, None]),
+        (RetryPolicy(jitter=0, initial_interval=0, max_interval=0), [0, 0, 0, 0, None]),
+        (RetryPolicy(jitter=0, initial_interval=300, max_interval=300), [300_000] * 4 + [None]),
         (RetryPolicy(jitter=0, linear=True, initial_interval=0.5, max_interval=1.5), [500, 1000, 1500, 1500, None]),
     ],
 )
@@ -77,17 +78,38 @@ def test_jitter_spreads_both_ways(jitter, chance, expected):
     assert RetryPolicy(jitter=jitter).rule().delay_after(1, chance) == expected
 
 
-@given(
-    st.integers(1, 10**9),
-    st.floats(0, 1, exclude_max=True),
-    st.floats(0, 1),
-    st.floats(1, 1e9),
-    st.floats(0, 1e6),
-    st.floats(0, 1e6),
+@pytest.mark.parametrize(
+    ("chance", "expected"), [(0.0, 90_000), (0.25, 95_000), (0.5, 100_000), (0.75, 100_000), (0.999999, 100_000)]
 )
-def test_a_delay_is_never_negative_and_within_the_jitter_of_the_cap(attempt, chance, jitter, backoff, first, cap):
-    policy = RetryPolicy(max_attempts=None, jitter=jitter, backoff=backoff, initial_interval=first, max_interval=cap)
-    assert 0 <= policy.rule().delay_after(attempt, chance) <= cap * 1000 * (1 + jitter) + 1
+def test_jitter_shortens_a_delay_at_the_cap_and_does_not_lengthen_it(chance, expected):
+    assert RetryPolicy(max_attempts=None).rule().delay_after(20, chance) == expected
+
+
+RULES = st.builds(
+    RetryRule,
+    max_attempts=st.none(),
+    initial_interval=st.floats(0, 1e6),
+    backoff=st.floats(1, 1e9),
+    max_interval=st.floats(0, 1e6),
+    jitter=st.floats(0, 1),
+    linear=st.booleans(),
+)
+
+
+@given(RULES, st.integers(1, 10**9), st.floats(0, 1, exclude_max=True))
+def test_a_delay_is_never_negative_and_never_longer_than_the_cap(rule, attempt, chance):
+    assert 0 <= rule.delay_after(attempt, chance) <= round(rule.max_interval * 1000)
+
+
+@given(RULES, st.integers(1, 10**9), st.floats(0, 1, exclude_max=True))
+def test_the_policy_of_any_stored_rule_has_the_same_delays(rule, attempt, chance):
+    """An older store has rules whose initial interval is longer than the cap."""
+    assert rule.policy().rule().delay_after(attempt, chance) == rule.delay_after(attempt, chance)
+
+
+def test_a_stored_rule_whose_initial_interval_exceeds_the_cap_still_loads():
+    assert RetryRule(initial_interval=300).policy() == RetryPolicy(initial_interval=100.0)
+    assert RetryRule(max_interval=0).policy() == RetryPolicy(initial_interval=0, max_interval=0)
 
 
 @pytest.mark.parametrize("attempt", [65, 66, 1100, 10**6, 10**18])
@@ -119,6 +141,18 @@ def test_without_a_limit_there_is_always_another_attempt():
         ({"initial_interval": math.nan}, "initial_interval must be at least 0, got nan"),
         ({"max_interval": math.nan}, "max_interval must be at least 0, got nan"),
         ({"backoff": math.nan}, "backoff must be at least 1, got nan"),
+        (
+            {"initial_interval": 300},
+            "initial_interval must not be longer than max_interval, got 300 and 100.0; give max_interval too",
+        ),
+        (
+            {"max_interval": 0.5},
+            "initial_interval must not be longer than max_interval, got 1.0 and 0.5; give initial_interval too",
+        ),
+        (
+            {"initial_interval": 20, "max_interval": 10},
+            "initial_interval must not be longer than max_interval, got 20 and 10",
+        ),
         ({"jitter": -0.1}, "jitter must be between 0 and 1, got -0.1"),
         ({"jitter": 1.1}, "jitter must be between 0 and 1, got 1.1"),
         ({"jitter": math.nan}, "jitter must be between 0 and 1, got nan"),

@@ -11,7 +11,7 @@ from resurgam.core.commands import COMMANDS
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import AnyEvent, Failure
 from resurgam.core.location import Location
-from resurgam.core.state import TRANSITIONS, InstanceState, Status
+from resurgam.core.state import TRANSITIONS, InstanceState, Status, tags_after
 
 FAILURE = Failure(type="builtins.ValueError", message="bad")
 START = events.WorkflowStarted(
@@ -27,6 +27,8 @@ MAKE = {
     "workflow_cancelled": lambda seq, ref: events.WorkflowCancelled(seq=seq),
     "workflow_diverged": lambda seq, ref: events.WorkflowDiverged(seq=seq, diagnosis="d"),
     "workflow_deactivated": lambda seq, ref: events.WorkflowDeactivated(seq=seq),
+    "workflow_archiving": lambda seq, ref: events.WorkflowArchiving(seq=seq),
+    "workflow_archived": lambda seq, ref: events.WorkflowArchived(seq=seq, digest="d"),
     "signal_received": lambda seq, ref: events.SignalReceived(seq=seq, name="s", id="i"),
     "workflow_terminated": lambda seq, ref: events.WorkflowTerminated(seq=seq),
     "cancel_requested": lambda seq, ref: events.CancelRequested(seq=seq),
@@ -46,6 +48,7 @@ MAKE = {
     "operation_cancelled": lambda seq, ref: events.OperationCancelled(seq=seq, ref=ref),
     "state_set": lambda seq, ref: events.StateSet(seq=seq, name="v", value=Raw(b"1"), **PLACE),
     "state_cleared": lambda seq, ref: events.StateCleared(seq=seq, name="v", **PLACE),
+    "tags_set": lambda seq, ref: events.TagsSet(seq=seq, tags={"t": "1"}, **PLACE),
     "state_read": lambda seq, ref: events.StateRead(seq=seq, name="v", **PLACE),
     "listen_started": lambda seq, ref: events.ListenStarted(seq=seq, name="s", names=("s",), **PLACE),
     "signals_consumed": lambda seq, ref: events.SignalsConsumed(seq=seq, ref=ref, signals=()),
@@ -126,7 +129,8 @@ ENDS = {
     "workflow_continued": "continued",
     "workflow_retried": "failed",
 }
-AT_WORK = set(MAKE) - set(ENDS) - {"workflow_started", "workflow_diverged", "workflow_deactivated"}
+COMPLETE = {"workflow_archiving", "workflow_archived"}
+AT_WORK = set(MAKE) - set(ENDS) - COMPLETE - {"workflow_started", "workflow_diverged", "workflow_deactivated"}
 LEGAL = {
     (None, "workflow_started"): "running",
     **{(status, tag): "running" for status in ("running", "diverged") for tag in AT_WORK},
@@ -193,9 +197,27 @@ def test_any_other_event_is_a_corrupt_history(status, tag):
     assert (state.status, state.last_seq) == (status, seq - 1)
 
 
-@pytest.mark.parametrize("tag", [*MAKE])
 @pytest.mark.parametrize("end", [*ENDS])
-def test_nothing_follows_a_deactivation(end, tag):
+def test_a_complete_history_can_be_archived(end):
+    state = started(end, "workflow_deactivated", "workflow_archiving", "workflow_archived")
+    assert (state.status, state.deactivated, state.last_seq) == (ENDS[end], True, 5)
+
+
+def test_tags_are_changed_one_by_one_and_kept_by_checkpoints():
+    begun = msgspec.structs.replace(START, tags={"a": "1", "b": "1"})
+    changed = events.TagsSet(seq=2, tags={"b": None, "c": "2"}, **PLACE)
+    loop = events.LoopStarted(seq=3, **PLACE)
+    checkpoint = events.LoopCheckpointed(seq=4, ref=3, iteration=1)
+    assert InstanceState([begun]).tags == {"a": "1", "b": "1"}
+    log = [begun, changed, loop, checkpoint]
+    assert InstanceState(log).tags == tags_after(log) == {"a": "1", "c": "2"}
+    log[-1] = msgspec.structs.replace(checkpoint, tags={"x": "y"})
+    assert InstanceState(log).tags == tags_after(log) == {"x": "y"}
+
+
+@pytest.mark.parametrize("tag", [tag for tag in MAKE if tag not in COMPLETE])
+@pytest.mark.parametrize("end", [*ENDS])
+def test_nothing_else_follows_a_deactivation(end, tag):
     state = started("activity_scheduled", end, "workflow_deactivated")
     assert state.deactivated is True
     with pytest.raises(CorruptHistory, match="entry 5 is"):

@@ -114,6 +114,12 @@ def test_the_retries_of_a_service_are_those_of_its_policy(attempts):
     assert attempts == 1 or (rule.initial_interval, rule.backoff) == (3, 1)
 
 
+def test_a_long_first_interval_is_not_cut_by_the_default_of_the_longest():
+    rule = retry_rule(m.WorkConfig(max_retries=3, init_backoff=300_000))
+    assert rule is not None
+    assert (rule.initial_interval, rule.max_interval) == (300, 300)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -145,3 +145,42 @@ def test_folding_the_log_in_any_pieces_gives_the_catalog_that_the_brain_has(seed
             assert kept.providers(name) == live.catalog.providers(name)
             assert kept.consumers(name) == live.catalog.consumers(name)
             assert kept.users(name) == live.catalog.users(name)
+
+
+def requested(entity_id: str) -> fe.EntityDeletionRequested:
+    return fe.EntityDeletionRequested(id=f"request {entity_id}", entity_id=entity_id, by="ada@host")
+
+
+def deleted(entity_id: str) -> fe.EntityDeleted:
+    return fe.EntityDeleted(id=f"end {entity_id}", entity_id=entity_id, executions=1)
+
+
+def test_deletions_are_recorded_and_change_no_step():
+    live = load(msgspec.structs.replace(registered("a: > x"), seq=2, at=6))
+
+    outcome = live.advance(entries(requested("o-1"), deleted("o-1")), 9)
+
+    assert [entry.type for entry in outcome.events] == ["entity_deletion_requested", "entity_deleted"]
+    assert [*live.catalog.steps] == ["a"]
+
+
+def test_entries_about_deletions_are_forgotten_once_another_entry_follows():
+    """The last entry of the log stays, because its number is read from there."""
+    live = load()
+
+    first = live.advance(entries(requested("o-1"), deleted("o-1"), requested("o-2")), 9)
+    second = live.advance(entries(registered("a: > x")), 10)
+    third = live.advance(entries(registered("b: > y")), 11)
+
+    assert [one.seq for one in first.forgotten] == [2, 3]
+    assert [one.seq for one in second.forgotten] == [4]
+    assert third.forgotten == ()
+
+
+def test_an_entry_about_a_deletion_that_another_process_recorded_is_forgotten_too():
+    live = load(msgspec.structs.replace(deleted("o-1"), seq=7, at=6))
+
+    outcome = live.advance(entries(deleted("o-2")), 9)
+
+    assert [entry.seq for entry in outcome.events] == [8]
+    assert [one.seq for one in outcome.forgotten] == [7]

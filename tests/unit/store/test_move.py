@@ -1,5 +1,6 @@
 """Moving live runs from one store to another."""
 
+import asyncio
 import itertools
 
 import pytest
@@ -10,6 +11,7 @@ from resurgam.core.errors import StoreError
 from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
+from resurgam.store.lock import Lock, archive_lock
 from resurgam.store.move import Move, Options
 from resurgam.testing.contract.bench import HOUR, LEASE, values
 from support.moves import LIVE, PROMISE, Death, Died, copies_in, pair, populate, promise_id_of, without_pauses
@@ -399,3 +401,28 @@ async def test_engines_go_on_with_what_others_have_begun(tmp_path):
         assert not (await a.list(status=Status.RUNNING)).instances
         kinds = {type(event) for event in await b.handle("root-1").history()}
         assert {events.WorkflowPaused, events.WorkflowResumed} <= kinds
+
+
+async def test_no_archiver_works_in_either_store_while_runs_move(p, monkeypatch):
+    """However long the move takes: its locks are renewed beside it."""
+    await populate(p.here)
+    stores, taken, renewals = (p.here.store, p.there.store), [], []
+    carry_all, confirm = Move._carry_all, Lock.confirm
+
+    async def watched(self, *arguments):
+        taken.extend([await archive_lock(store.values, p.clock).try_take() for store in stores])
+        while len(renewals) < 2:
+            await asyncio.sleep(0)
+        await carry_all(self, *arguments)
+
+    async def counted(self):
+        renewals.append(self._key)
+        await confirm(self)
+
+    monkeypatch.setattr(Move, "_carry_all", watched)
+    monkeypatch.setattr(Lock, "confirm", counted)
+    monkeypatch.setattr("resurgam.store.lock._BEATS", 1000)
+    await p.move()
+    assert taken == [False, False]
+    assert "archive-lock" in renewals
+    assert [await archive_lock(store.values, p.clock).try_take() for store in stores] == [True, True]

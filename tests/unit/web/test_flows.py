@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import pytest
 
 from resurgam import Engine, Registry
+from resurgam.store.records import HeldAttempt, HeldRun, HeldWork
+from resurgam.testing.contract.live_workers import TTL, worker
 from support.health import set_health
 from support.web import served
 
@@ -166,3 +169,29 @@ async def test_workers_are_listed(engine: Engine, client: httpx2.AsyncClient) ->
             break
         await asyncio.sleep(0)  # the worker has not announced itself yet
     assert [one["queues"] for one in found] == [["default"]]
+    assert set(found[0]["load"]) == {"loop", "process", "machine", "processors"}
+    assert found[0]["held"] == {"instances": 0, "activities": 0, "oldest_instances": [], "oldest_activities": []}
+
+
+async def test_workers_are_listed_with_what_they_hold(client: httpx2.AsyncClient, engine: Engine) -> None:
+    """As they told it; one of an older version told nothing."""
+    at = datetime(2026, 1, 31, 14, tzinfo=UTC)
+    since = round(at.timestamp() * 1000)
+    held = HeldWork(
+        instances=9,
+        activities=1,
+        oldest_instances=(HeldRun(entity_id="o-1", name="order", since=since),),
+        oldest_activities=(HeldAttempt(entity_id="r/1", workflow_id="o-1", name="pay", attempt=2, since=since),),
+    )
+    await engine.store.workers.announce(worker("busy", held=held), TTL)
+    await engine.store.workers.announce(worker("old"), TTL)
+    found = {one["worker_id"]: one for one in (await client.get("/workers")).json()["workers"]}
+    assert found["busy"]["held"] == {
+        "instances": 9,
+        "activities": 1,
+        "oldest_instances": [{"entity_id": "o-1", "name": "order", "since": "2026-01-31T14:00:00Z"}],
+        "oldest_activities": [
+            {"entity_id": "r/1", "workflow_id": "o-1", "name": "pay", "attempt": 2, "since": "2026-01-31T14:00:00Z"}
+        ],
+    }
+    assert (found["old"]["load"], found["old"]["held"]) == (None, None)

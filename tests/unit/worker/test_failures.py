@@ -94,3 +94,28 @@ async def test_a_failure_that_the_code_did_not_raise_is_logged_with_its_reason(c
 
     assert (level, message) == ("ERROR", f"workflow '{workflow.name}' (w-1), attempt 1 failed")
     assert reason in text
+
+
+async def test_a_run_that_is_deleted_after_its_claim_is_dropped_without_a_word(caplog):
+    """A worker has claimed it and finds no log; its lease is let go."""
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.listen("go")
+
+    async with Environment(registry=registry, cache_size=0) as env:
+        handle = await env.start(waits, id="w")
+        await env.settle()
+        store = env.engine.store
+        read = store.read
+
+        async def nothing(*_: object, **__: object) -> list[object]:
+            return []
+
+        store.read = nothing
+        await handle.signal("look")
+        await env.settle()
+        store.read = read
+        assert env.engine.busy == 0
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")] == []

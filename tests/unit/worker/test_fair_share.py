@@ -69,7 +69,12 @@ async def test_slots_are_reserved_for_the_share_of_each_served_queue(peers, limi
     if peers:
         peer = Announcement(worker_id="peer", host="h", pid=1, build="b", queues=peers, slots=1)
         presence.note(await store.workers.announce(peer, 1000))
-    runner = ActivityRunner(Registry(), clock, chance=random.Random(1))
+    registry = Registry()
+
+    @registry.activity
+    def a() -> None: ...
+
+    runner = ActivityRunner(registry, clock, chance=random.Random(1))
     leases = Leases(store, clock, Tasks(), length=10_000)
     slots = Slots(store, clock, runner, leases=leases, presence=presence, limit=limit)
     wanted = requests(q=3, **{"not served": 3}, r=2)

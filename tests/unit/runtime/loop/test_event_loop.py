@@ -432,6 +432,87 @@ async def test_a_coroutine_from_another_thread_is_refused():
     ]
 
 
+LIBRARY = """
+import asyncio
+async def in_thread(function, *args): return await asyncio.to_thread(function, *args)
+async def in_executor(function, *args): return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+def put(queue, item): asyncio.get_running_loop().call_soon_threadsafe(queue.put_nowait, item)
+"""
+
+
+def library(module, folder="/x/lib/python3.11/site-packages"):
+    """Return the names of a module that is installed in a folder."""
+    names = {"__name__": module}
+    exec(compile(LIBRARY, f"{folder}/{module.replace('.', '/')}.py", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    "module", ["agents.tool", "langchain_core.runnables.config", "langgraph.call", "pydantic_ai._utils"]
+)
+@pytest.mark.parametrize("way", ["in_thread", "in_executor"])
+async def test_a_synchronous_callback_of_an_agent_framework_runs_as_workflow_code(module, way):
+    call = library(module)[way]
+
+    def divide(dividend, divisor):
+        assert asyncio.get_running_loop() is not None
+        return dividend / divisor
+
+    async def workflow(ctx):
+        with pytest.raises(ZeroDivisionError):
+            await call(divide, 1, 0)
+        return [await call(divide, 6, 2), await ctx.activity(echo, 1)]
+
+    assert await result(workflow) == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("module", "folder"),
+    [("aiofiles.base", "/x/site-packages"), ("agentsmith", "/x/dist-packages"), ("agents.mine", "/home/me/agents")],
+    ids=["other package", "similar name", "own package"],
+)
+async def test_executors_of_other_code_are_refused(module, folder):
+    found = library(module, folder)
+
+    async def workflow(ctx):
+        for way in ("in_thread", "in_executor"):
+            with pytest.raises(NotDeterministic, match="threads and executors cannot be replayed"):
+                await found[way](abs, -1)
+        with pytest.raises(NotDeterministic, match="another thread may not call into a workflow"):
+            found["put"](asyncio.Queue(), 1)
+        return True
+
+    assert await result(workflow) is True
+
+
+async def test_an_agent_framework_may_stream_from_the_thread_of_the_workflow():
+    put = library("langgraph.pregel.main")["put"]
+
+    async def workflow(ctx):
+        queue = asyncio.Queue()
+        put(queue, 1)
+        put(queue, 2)
+        return [await queue.get(), await queue.get()]
+
+    assert await result(workflow) == [1, 2]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no eager tasks")
+async def test_an_eager_task_has_a_scope_of_its_own():
+    async def workflow(ctx):
+        async def one(number):
+            return await ctx.activity(echo, number)
+
+        loop = asyncio.get_running_loop()
+        tasks = [asyncio.eager_task_factory(loop, one(number), name="x", context=None) for number in range(2)]
+        return await asyncio.gather(*tasks)
+
+    simulation = await run(workflow)
+    assert places(simulation.log) == [
+        *(("branch_started", "{1}"), ("branch_started", "{2}"), ("echo", "{1, 1}"), ("echo", "{2, 1}"))
+    ]
+
+
 @pytest.mark.parametrize("make", [lambda: asyncio.gather(asyncio.sleep(0)), lambda: 1], ids=["gathering", "number"])
 async def test_create_task_refuses_what_asyncio_refuses(make):
     async def workflow(ctx):

@@ -232,7 +232,9 @@ async def test_what_changes_between_the_look_and_the_removal_is_kept(b, monkeypa
 
 
 QUERIES = {
-    "instances_listed": r.Query(),
+    "instances_shown": r.Query(),
+    "instances_named": r.Query(name="order"),
+    "instances_kind": r.Query(kind="flow"),
     "instances_children": r.Query(parent="order"),
     "instances_tree": r.Query(tree_id="tree"),
     "instances_failed": r.Query(failure="ValueError"),
@@ -257,13 +259,13 @@ async def test_a_list_is_read_by_its_index(b, monkeypatch, index):
 
 
 async def test_every_statement_is_planned_with_indexes(b):
-    """But for the counts of `stats`, which look at everything."""
+    """But for the counts of `stats`, which look at everything; those of lists are in `test_postgres_lists`."""
     await b.create()
     arguments = {
         "newest": ["e"],
         "newest_of_run": ["e", "r"],
         "execution": ["e", "r", "x"],
-        "ended": [1, 1, "x", None, None, 10],
+        "dead_letters": ["x", 10],
         "history": ["x", False, 0, 10],
         "logs": [["e"], ["x"], [0]],
         "last_entries": ["x", True, 10],
@@ -282,6 +284,8 @@ async def test_every_statement_is_planned_with_indexes(b):
         assert not re.search(r"Seq Scan on (?!topics)", plan), f"{name}: {plan}"
     rest = {
         "list",
+        "reach",
+        "ended",
         "count_statuses",
         "count_work",
         "covered",

@@ -4,6 +4,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Message, OpenPromise, Publication
 from resurgam.core.state import Status
+from resurgam.store import records as r
 from resurgam.store.redis.keys import KEYS
 from resurgam.testing.contract.bench import HOUR, request, routed, signal
 from resurgam.testing.contract.live_workers import TTL, worker
@@ -48,6 +49,10 @@ async def something_of_everything(b):
     await b.create("other", queue="other", kind="other")
     for _ in range(20):
         await b.ended("often")
+    archived = b.beside("archived")
+    await b.ended(archived)
+    copies = tuple(await b.store.transfer.copies(archived))
+    await b.store.transfer.archive([r.Archival(entity_id=archived, copies=copies, archive="file:///a")])
     await b.send_signals("order", "one")
     await b.store.queries.submit([query_task("q", await b.get(), b.clock.now() + HOUR)])
     await b.store.values.put("k", b"v", expires_at=b.clock.now() + HOUR)

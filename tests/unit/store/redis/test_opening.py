@@ -108,6 +108,14 @@ async def test_the_number_of_partitions_is_chosen_when_the_store_is_created():
     assert "created with 3 partitions" in await refusal(url.replace("partitions=3", "partitions=16"))
 
 
+async def test_data_of_another_format_is_refused():
+    url = fresh_url()
+    await open_(url)
+    prefix = url.rpartition("prefix=")[2]
+    shared_server().ask("HSET", f"{prefix}:{{p00}}:meta", "format", "1")
+    assert "the data has format 1, and this version of Resurgam reads format 2" in await refusal(url)
+
+
 @pytest.mark.parametrize("fresh", [fresh_url, fresh_cluster_url], ids=["single", "cluster"])
 async def test_keys_of_others_under_the_prefix_are_found(fresh):
     url = fresh()

@@ -63,8 +63,8 @@ async def test_nothing_can_be_written_through_it_and_nothing_is_left_beside_the_
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (999, "schema version 999, this Resurgam knows 103; use a newer one"),
-        (0, "schema version 0, this Resurgam knows 103; open it with a worker of this version first"),
+        (999, "schema version 999, this Resurgam knows 104; use a newer one"),
+        (0, "schema version 0, this Resurgam knows 104; open it with a worker of this version first"),
         (1, "the file is of a version before 0.2, which cannot be read; use a new file"),
     ],
 )

@@ -67,11 +67,30 @@ def test_an_eager_claim_reads_no_table_from_end_to_end(statement):
     assert [step for step in steps if step.startswith("SCAN")] == []
 
 
-def test_instances_with_a_tag_are_read_in_their_order_from_an_index():
-    steps = plan("listed_tagged")
-    key = "PRIMARY KEY (name=? AND value=? AND created_at>? AND (created_at,execution_id)<(?,?))"
-    assert steps[0] == f"SEARCH tag USING {key}"
-    assert not any("TEMP B-TREE" in step for step in steps)
+def changed_indexes(statement: str) -> set[str]:
+    """Return the indexes into which SQLite would insert for a named statement."""
+    query = queries()[statement]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for step in migrations():
+            connection.executescript(step)
+        names = dict(connection.execute("SELECT rootpage, name FROM sqlite_master").fetchall())
+        numbers = [int(number) for number in re.findall(r"\?(\d)", query)]
+        parameters = (1,) * max(numbers, default=query.count("?"))
+        steps = connection.execute(f"EXPLAIN {query}", parameters).fetchall()
+    opened = {step[2]: names[step[3]] for step in steps if step[1] == "OpenWrite"}
+    return {opened[step[2]] for step in steps if step[1] == "IdxInsert" and step[2] in opened}
+
+
+@pytest.mark.parametrize(
+    ("statement", "indexes"),
+    [
+        ("commit_awake", set()),
+        ("commit_step", {"instances_waking"}),
+        ("commit_and_rest", {"instances_ready", "instances_waking", "instances_leased"}),
+    ],
+)
+def test_a_commit_that_changes_no_status_writes_no_index_of_lists(statement, indexes):
+    assert changed_indexes(statement) == indexes
 
 
 def test_an_entity_has_one_open_execution_by_a_unique_index():

@@ -137,7 +137,7 @@ def test_a_file_that_is_not_a_database_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (999, "schema version 999, this Resurgam knows 103; use a newer one"),
+        (999, "schema version 999, this Resurgam knows 104; use a newer one"),
         (1, "the file is of a version before 0.2, which cannot be read; use a new file"),
     ],
 )
@@ -271,7 +271,9 @@ async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(tmp_path
 
     async with Engine(store, registry=registry, clock=clock, worker=False) as client:
         with pytest.raises(StoreError, match=r"full: the disk is full; make room"):
-            await asyncio.gather(*(client.start(four, 1, tags={"t": "x" * 5000}) for _ in range(20)))
+            await asyncio.gather(
+                *(client.start(four, 1, tags={f"t {n}": "x" * 1000 for n in range(5)}) for _ in range(20))
+            )
         writing.execute("PRAGMA max_page_count = 1000000")
         assert (await client.start(four, 1, id="later")).entity_id == "later"
     await store.close()
@@ -424,7 +426,7 @@ def make_old(path, version):
     return file
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 async def test_a_file_of_a_version_before_goes_on(tmp_path, version):
     with closing(make_old(tmp_path / "a.db", version)) as file:
         file.execute(
@@ -442,7 +444,7 @@ async def test_a_file_of_a_version_before_goes_on(tmp_path, version):
     await store.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 async def test_a_file_of_a_version_before_keeps_its_rows_and_has_the_schema_of_a_new_one(tmp_path, version):
     rows = [(n, "e-1", n, None if n % 2 else b"x", f'{{"n": {n}}}') for n in range(1, 9)]
     with closing(make_old(tmp_path / "a.db", version)) as file:
@@ -467,5 +469,5 @@ def test_the_schema_is_made_in_one_step_that_can_be_repeated(tmp_path):
     shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
     Database(tmp_path / "b.db").close()
 
-    assert len(migrations()) == 3
-    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (103,)
+    assert len(migrations()) == 4
+    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (104,)
