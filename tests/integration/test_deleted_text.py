@@ -1,11 +1,14 @@
 """After `engine.delete` no row and no key of a store holds a text of the entity."""
 
 import sqlite3
+from contextlib import asynccontextmanager
 
 import pytest
 
 from resurgam import Context, Engine, Registry
 from resurgam.runtime.context.durable_loop import Break, Continue
+from resurgam.runtime.system import SystemClock
+from resurgam.store.open import open_store
 from resurgam.store.records import LogGrown
 from support import postgres, redis
 
@@ -96,13 +99,26 @@ async def open_run(engine, customer):
         await store.wait(LogGrown(entity_id="c-42", execution_id=found.execution_id, last_seq=found.last_seq))
 
 
+@asynccontextmanager
+async def another_worker(url):
+    """Claim the open activity by another opening of the store, which then calls nothing any more."""
+    store = open_store(url, SystemClock(), name="another", lease=60_000)
+    try:
+        [task] = await store.claim_activities("another", ["nobody"], 1)
+        assert SECRET in bytes(task.request.input).decode()
+        yield
+    finally:
+        await store.close()
+
+
 async def check(url, text_of):
     registry, customer = build()
     async with Engine(url, registry=registry) as engine:
         await open_run(engine, customer)
-        assert SECRET in await text_of(url)
-        assert await engine.delete("c-42", tree=True, reason="request 7") == 2
-        text = await text_of(url)
+        async with another_worker(url):
+            assert SECRET in await text_of(url)
+            assert await engine.delete("c-42", tree=True, reason="request 7") == 2
+            text = await text_of(url)
     assert SECRET not in text
     assert "request 7" in text
 

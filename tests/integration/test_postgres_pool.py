@@ -334,6 +334,33 @@ async def test_an_answer_that_was_lost_twice_is_read_back():
         assert await counted(pool) == 2
 
 
+async def test_a_call_whose_kept_answer_was_deleted_says_that_it_was_done():
+    async with proxied(fresh_url()) as (wire, url), opened(COUNT, READ, url=url) as pool:
+        await pool.ask("count", "n")
+        find = pool._find
+
+        async def scrub_and_find(connection, doubt):
+            await pool.fetch("calls_scrub")
+            return await find(connection, doubt)
+
+        pool._find = scrub_and_find
+        wire.lose_replies = 1
+        with pytest.raises(StoreError, match="'count' was done, but its answer was lost"):
+            await pool.ask("count", "n")
+        assert await counted(pool) == 2
+        assert await pool.ask("count", "n") == "n"
+
+
+async def test_those_who_delete_kept_answers_at_the_same_time_do_not_stop_each_other():
+    url = fresh_url()
+    async with opened(COUNT, url=url) as pool, opened(COUNT, url=url) as other:
+        for one in (pool, other):
+            await asyncio.gather(*(one.ask("count", "n") for _ in range(5)))
+        await asyncio.gather(*(one.fetch("calls_scrub") for one in (pool, other) for _ in range(20)))
+        kept = await execute(f"SELECT DISTINCT answers FROM {pool.address.schema}.calls")
+        assert [row["answers"] for row in kept] == ["null"]
+
+
 async def test_a_request_that_arrives_after_it_was_given_up_is_not_done():
     """The first transaction still waits for a lock when its connection is cut, and is not done when it gets it."""
     waits = COUNT.replace("BEGIN", "BEGIN IF pg_try_advisory_xact_lock_shared(7) THEN NULL; ELSE PERFORM pg_advisory_xact_lock_shared(7); END IF;", 1)  # fmt: skip

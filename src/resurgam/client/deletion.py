@@ -5,7 +5,8 @@
 3. All executions are removed with all that belongs to them, from the archive and then from the store; with *tree*, those of
    descendants first. An entity is a descendant if a row of the store or a header of the archive says so: retention may have
    removed either its row or that of its parent.
-4. `EntityDeleted` is recorded.
+4. Values that the store keeps for itself are deleted (`Transfer.scrub`).
+5. `EntityDeleted` is recorded.
 
 A deletion that was killed is visible by its request, and the same call finishes it: children go before their parents, so that
 the entity leads to all that is left of them.
@@ -146,6 +147,7 @@ class Deleter:
             await self._delete_all(members, removed)
         elif not unfinished:
             raise errors.NotFound(f"there is no workflow with id {entity_id!r}")
+        await self._store.transfer.scrub()
         if self._archive is not None and (damaged := await self._archive.damaged()):
             raise errors.CorruptHistory(
                 f"the archive file {damaged[0]} is damaged and may hold {entity_id!r}, of which everything else is deleted; "

@@ -160,6 +160,13 @@ class Transfer(Protocol):
         """Return when the effects of all commits so far have arrived, and those that followed from them."""
         ...
 
+    async def scrub(self) -> None:
+        """Delete the values that the store keeps for itself, which may be those of executions that were removed.
+
+        Only a store that keeps the answers to calls, for callers that may have lost them, has any.
+        """
+        ...
+
 
 class Values(Protocol):
     """Small values by key, shared by all processes that open the store. Moments are those of the store's clock."""

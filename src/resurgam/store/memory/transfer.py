@@ -112,6 +112,9 @@ class MemoryTransfer:
         """Do nothing: effects are applied by the commit."""
         self._refresh()
 
+    async def scrub(self) -> None:
+        """Do nothing: no answers are kept."""
+
     def adopt_part(self, part: r.Adoption) -> r.Adopted | r.Exists:
         """Take in all executions of a part, or none."""
         plan = plan_adoption(part, self._find, self._executions_of, self.holder_of)

@@ -327,7 +327,7 @@ class Pool:
                 reads=known.reads,
             )
             rows = await self._perform(flight)
-            answers, notices = (_by_part(rows, len(calls)), ()) if known.reads else _decoded(rows)
+            answers, notices = (_by_part(rows, len(calls)), ()) if known.reads else _decoded(verb, rows)
             if len(answers) != len(calls):
                 raise StoreError(f"{verb!r} gave {len(answers)} answers to {len(calls)} parts")
         except Exception as error:  # noqa: BLE001 -- raised by every call of the flight
@@ -485,10 +485,15 @@ def call_back(done: Done, answer: Any) -> None:
         asyncio.get_running_loop().call_exception_handler(context)
 
 
-def _decoded(rows: list[Any]) -> tuple[list[Any], Sequence[str]]:
+def _decoded(verb: str, rows: list[Any]) -> tuple[list[Any], Sequence[str]]:
     """Return the answers and the notices of a function."""
     [row] = rows
-    return _decode(row["answers"]), row["notices"]
+    answers = _decode(row["answers"])
+    if answers is None:  # by `calls_scrub`, after its connection was lost
+        raise StoreError(
+            f"{verb!r} was done, but its answer was lost with the connection, and its copy was deleted when an entity was deleted"
+        )
+    return answers, row["notices"]
 
 
 def _by_part(rows: list[Any], count: int) -> list[Any]:

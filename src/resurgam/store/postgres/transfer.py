@@ -92,6 +92,10 @@ class PostgresTransfer:
     async def flush(self) -> None:
         """Do nothing: effects are part of the commit."""
 
+    async def scrub(self) -> None:
+        """Delete the kept answers of all processes: some come from connections that have been idle for hours."""
+        await self._pool.fetch("calls_scrub")
+
     async def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
         for _ in range(_TRIES):
             here = await self._look(part)

@@ -108,6 +108,9 @@ class RedisTransfer:
         """Carry the effects of all commits so far, whoever made them."""
         await self._outbox.flush()
 
+    async def scrub(self) -> None:
+        """Do nothing: no answers are kept."""
+
     async def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
         partition = self._link.partition_of(part.entity_id)
         for _ in range(_TRIES):

@@ -47,6 +47,9 @@ class SqliteTransfer:
     async def flush(self) -> None:
         """Do nothing: effects are part of the commit."""
 
+    async def scrub(self) -> None:
+        """Do nothing: no answers are kept."""
+
 
 def remove(t: Transaction, part: r.Removal) -> r.Removed | r.Changed:
     """Delete executions of an entity, unless one of them has changed."""

@@ -248,7 +248,7 @@ CREATE TABLE {schema}.calls (                   -- the last call on each connect
     connection   integer NOT NULL,
     number       bigint NOT NULL,               -- of the call
     notices      text[],
-    answers      jsonb,                         -- NULL: the call was given up before it was done
+    answers      jsonb,                         -- NULL: the call was given up before it was done; JSON's null: done, and deleted
     called_at    timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (owner, connection)
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

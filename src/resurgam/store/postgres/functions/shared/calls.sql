@@ -38,6 +38,20 @@ BEGIN
     END IF;
 END $$;
 
+-- Delete the kept answers of all connections: they may hold values of an entity that was deleted. A call that looks for its
+-- answer afterwards finds JSON's null: it was done, and its answer is gone.
+CREATE FUNCTION {schema}.calls_scrub_{code}()
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE {schema}.calls c SET notices = '{}', answers = 'null'
+    FROM (
+        -- In one order, so that two that scrub do not stop each other. All others hold only their own row, and last.
+        SELECT k.owner, k.connection FROM {schema}.calls k WHERE k.answers <> 'null'
+        ORDER BY k.owner, k.connection FOR UPDATE
+    ) AS kept
+    WHERE c.owner = kept.owner AND c.connection = kept.connection;
+END $$;
+
 -- Forget the calls of an open store that is closed, and of all that have not called for a day.
 CREATE FUNCTION {schema}.calls_forget_{code}(owner text)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
