@@ -630,14 +630,12 @@ class Engine:
     async def delete(self, entity_id: str, *, reason: str = "", tree: bool = False) -> int:
         """Delete everything about an entity, open or closed, with *tree* its descendants too; return how many executions.
 
-        What other histories say about it stays. A call that was killed is finished by another one. Raise `NotFound` for an
-        unknown id.
+        All archives of the store are searched too; `StoreError` is raised if one is not there. What other histories say
+        about it stays. A call that was killed is finished by another one. Raise `NotFound` for an unknown id.
         """
         client = self._client()
-        if self._archives.archive is None:
-            return await client.delete(entity_id, reason, tree=bool(tree))
-        async with self._archives.unwritten(self.store) as archive:
-            return await client.delete(entity_id, reason, tree=bool(tree), archive=archive)
+        async with self._archives.exclusive(self.store) as archives:
+            return await client.delete(entity_id, reason, tree=bool(tree), archives=archives)
 
     async def deletions(self) -> "builtins.list[Deletion]":
         """Return the recorded deletions, in order; one without ``deleted_at`` was interrupted."""

@@ -1,14 +1,17 @@
 """`engine.delete` reaches the archive, whatever the rows of the store say about it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from resurgam.archive.archive import Archive
+from resurgam.archive.archive import Archive, open_archive
 from resurgam.archive.archiver import Archiver
-from resurgam.core.errors import NotFound, StoreError
+from resurgam.core.errors import NotFound
+from resurgam.engine import Engine
+from resurgam.store.archives import ArchiveNeeded
 from resurgam.testing.environment import Environment
 from support.archives import (
     DiesAt,
@@ -175,31 +178,65 @@ async def test_a_deleted_entity_leaves_the_archive_whatever_its_row_says(engines
             assert deletion.archived >= 1
 
 
+NOT_THERE = "histories of this store are in the archive memory:///archive/, which is not there; mount its disk, or give"
+
+
 @pytest.mark.engines("memory-cached", "sqlite-cached")
-async def test_a_deletion_is_refused_where_the_archive_is_not_at_hand(engines: Engines) -> None:
-    """It is another one, or an archiver has died before the row says where the history is."""
-    files = MemoryFiles()
+@pytest.mark.parametrize("state", ["archived", "purged", "never archived", "written and not switched"])
+@pytest.mark.parametrize("given", ["none", "a new one", "another one of the store"])
+async def test_a_deletion_is_refused_where_an_archive_of_the_store_is_not_there(
+    engines: Engines, state: str, given: str
+) -> None:
+    """Whatever the rows say about the entity: the archive may hold executions of it that have none any more."""
+    files, other = MemoryFiles(), MemoryFiles()
+    other.url = "memory:///other/"
     async with engines.open(shop()) as env:
-        await env.start("order", -1, id="o-1")
-        await env.start("order", -1, id="o-2")
+        store = env.engine.store
+        if given == "another one of the store":
+            await env.start("parcel", 1, id="p-8")
+            await env.advance(2 * DAY)
+            await archive(store, other, env.clock, age=OLD)
+        await env.start("parcel", 1, id="p-9")
         await env.advance(2 * DAY)
-        with pytest.raises(Died):
-            await archive(env.engine.store, files, env.clock, age=OLD, death=DiesAt("archive", before=True))
-        env.clock.move_to(env.clock.now() + 20_000)
-        [reserved] = {copy.instance.entity_id for name in files.content for copy, _ in file_in(files, name)}
-        with pytest.raises(
-            StoreError, match="was being archived, or was imported from an archive; open the engine with"
-        ):
-            await env.engine.delete(reserved)
-        await archive(env.engine.store, files, env.clock, age=OLD)
-        other = MemoryFiles()
-        other.url = "memory:///other/"
-        async with reading(env, other) as engine:
-            with pytest.raises(
-                StoreError, match="which is not in this archive; open the engine with the archive that has it"
-            ):
-                await engine.delete("o-1")
-        assert len(files.content) == 2
+        if state == "written and not switched":
+            with pytest.raises(Died):
+                await archive(store, files, env.clock, age=OLD, death=DiesAt("archive", before=True))
+            env.clock.move_to(env.clock.now() + 20_000)
+        else:
+            await archive(store, files, env.clock, age=OLD)
+        if state == "purged":
+            await env.engine.purge(before=env.now(), name="parcel")
+            await env.start("order", -1, id="p-9")
+        if state == "never archived":
+            await env.start("order", -1, id="o-1")
+        entity_id = "o-1" if state == "never archived" else "p-9"
+        async with nullcontext(env.engine) if given == "none" else reading(env, other) as engine:
+            with pytest.raises(ArchiveNeeded, match=NOT_THERE):
+                await engine.delete(entity_id)
+            assert await engine.deletions() == []
+        assert len(files.content) == 1
+
+
+@pytest.mark.engines("memory-cached", "sqlite-cached")
+async def test_a_deletion_reaches_every_archive_that_the_store_has_had(engines: Engines, tmp_path: Path) -> None:
+    """Also one that the engine is not given, and one that was moved and is found again by its id."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    async with engines.open(shop()) as env:
+        for folder in folders:
+            await env.start("parcel", 1, id="p-9")
+            await env.advance(2 * DAY)
+            opened = Archiver(env.engine.store, open_archive(folder), env.clock, age=OLD, name="keeper")
+            assert [done.executions async for done in opened.units()] == [1]
+        await env.engine.purge(before=env.now(), name="parcel")
+        moved = folders[1].rename(tmp_path / "moved")
+        with pytest.raises(ArchiveNeeded, match="second/, which is not there"):
+            await env.engine.delete("p-9")
+        async with Engine(env.engine.store, registry=shop(), clock=env.clock, worker=False, archive=moved) as engine:
+            assert await engine.delete("p-9") == 2
+        assert [path for folder in (folders[0], moved) for path in folder.rglob("*.zst")] == []
+        with pytest.raises(NotFound):
+            await env.engine.delete("p-9")
+        assert not folders[1].exists()
 
 
 async def test_a_deletion_that_was_killed_is_finished_though_the_archive_was_moved(
@@ -263,7 +300,7 @@ async def test_a_history_that_was_deleted_meanwhile_is_not_written_by_an_archive
             @asynccontextmanager
             async def exclusive(self) -> AsyncIterator[None]:
                 if not await client.deletions():
-                    assert await client.delete("root", "", tree=True, archive=Archive(files)) == 3
+                    assert await client.delete("root", "", tree=True, archives=Archive(files)) == 3
                 async with super().exclusive():
                     yield
 

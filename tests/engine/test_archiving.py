@@ -229,7 +229,8 @@ def _deaths(calls: int, engines: Engines) -> list[tuple[int, bool]]:
 
 
 async def _restore(store: Any, before: dict[str, r.Copy]) -> None:
-    """Bring back all executions as they were."""
+    """Bring back all executions as they were, in a store that has never had an archive."""
+    await store.values.delete("archives")
     for entity_id in {copy.instance.entity_id for copy in before.values()}:
         there = tuple(await store.transfer.copies(entity_id))
         [removed] = await store.transfer.remove([r.Removal(entity_id=entity_id, copies=there)])

@@ -376,7 +376,8 @@ async def test_executions_in_an_archive_are_forgotten_there_first(engines: Engin
         assert isinstance(answer, r.Archived)
 
         with pytest.raises(
-            errors.StoreError, match=r"1 executions of 'a' are in an archive \(file:///x/1\); open the engine"
+            errors.StoreError,
+            match="'a' is in the archive file file:///x/1, which is in no archive of this store; give",
         ):
             await env.engine.delete("a")
         assert await env.engine.deletions() == []
@@ -400,7 +401,7 @@ async def test_executions_in_an_archive_are_forgotten_there_first(engines: Engin
                 return False
 
         client = env.engine._client()
-        assert await client.delete("a", "", tree=False, archive=Archive()) == 1
+        assert await client.delete("a", "", tree=False, archives=Archive()) == 1
         assert forgotten == [("x", True)]
         [one] = await env.engine.deletions()
         assert (one.executions, one.archived) == (1, 1)

@@ -162,21 +162,26 @@ def test_the_lines_of_a_file_are_those_of_an_export(archive):
 
 def test_delete_reaches_the_archive(archive):
     ok("archive", "--older-than", "30d", "--archive", archive)
-    without = refused("delete", "o-1", "--tree", "--yes")
-    assert without.endswith("open the engine with archive= to delete them there too: give --archive URL\n")
-    elsewhere = refused("delete", "o-1", "--tree", "--yes", "--archive", archive.parent / "other")
-    assert elsewhere.endswith("check that its disk is mounted: give --archive URL\n")
-    said = ok("delete", "o-1", "--tree", "--yes", "--archive", archive)
+    moved = archive.rename(archive.parent / "moved")
+    for options in ([], ["--archive", archive], ["--archive", archive.parent / "typo"]):
+        said = refused("delete", "o-1", "--tree", "--yes", *options)
+        assert said.startswith(
+            f"Error: histories of this store are in the archive {archive.as_uri()}/, which is not there;"
+        )
+        assert said.count("\n") == 1
+    assert sorted(path.name for path in archive.parent.glob("*/.lock")) == [".lock"]
+    said = ok("delete", "o-1", "--tree", "--yes", "--archive", moved)
     assert said == "deleted 2 executions of o-1 and its descendants (2 in the archive)\n"
-    assert len([*archive.glob("trees/*/*.jsonl.zst")]) == 1
-    assert "nothing of 'o-1' is in an archive" in refused("show", "o-1", "--archived", "--archive", archive)
+    assert len([*moved.glob("trees/*/*.jsonl.zst")]) == 1
+    assert "nothing of 'o-1' is in an archive" in refused("show", "o-1", "--archived", "--archive", moved)
+    ok("delete", "o-2", "--tree", "--yes")  # the store knows the new place by now
+    assert not [*moved.glob("trees/*/*.jsonl.zst")]
 
 
 def test_delete_counts_what_only_the_archive_has(archive):
     ok("archive", "--older-than", "30d", "--archive", archive)
     ok("purge", "--older-than", "30d", "--yes")
-    assert "if it is archived, give --archive URL" in refused("delete", "parcel of o-1", "--yes")
-    said = ok("delete", "parcel of o-1", "--yes", "--archive", archive)
+    said = ok("delete", "parcel of o-1", "--yes")
     assert said == "deleted 1 execution of parcel of o-1 (1 in the archive)\n"
     done = json.loads(ok("delete", "o-2", "--tree", "--yes", "--archive", archive, "--json"))
     assert (done["executions"], done["archived"]) == (2, 2)

@@ -98,7 +98,7 @@ def test_delete_removes_nothing_where_it_cannot_ask(json_too):
         (
             ["delete", "gone", "--yes"],
             1,
-            "there is no workflow with id 'gone'; if it is archived, give --archive URL\n",
+            "Error: there is no workflow with id 'gone'\n",
         ),
         (["delete", "catalog", "--yes"], 1, "Error: the catalog of steps cannot be deleted"),
         (["delete", "", "--yes"], 2, "must not be empty"),

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from resurgam.archive import document
@@ -38,6 +38,13 @@ _DEPTH: Final = 3
 """Parts of the name of a file: its kind, two digits of its digest, its id."""
 
 
+class Identity(NamedTuple):
+    """The store that an archive belongs to, and the archive's own id; that is empty if a person wrote the file."""
+
+    owner: str
+    id: str
+
+
 class Archive:
     """Read and write the files of an archive, in threads; only its lock is taken on the loop."""
 
@@ -56,7 +63,7 @@ class Archive:
         Other executions that the file has stay: the store may have nothing but their rows any more. One that the file has
         and that differs is refused. The file is durable on return, also if nothing had to be written. Called in `exclusive`.
         """
-        return await _to_the_end(partial(self._add, name, frames))
+        return await _run_to_completion(partial(self._add, name, frames))
 
     def _add(self, name: str, frames: Sequence[document.Frame]) -> dict[str, str]:
         before = {frame.instance.execution_id: frame for _, frame in self._archived(name)}
@@ -130,28 +137,31 @@ class Archive:
         finally:
             block.__exit__(None, None, None)
 
-    async def owner(self) -> str | None:
-        """Return the id of the store to which the archive belongs; None if it is new, or not there at all."""
-        return await asyncio.to_thread(self._owner)
+    async def identity(self) -> "Identity | None":
+        """Return to which store the archive belongs; None if it is new, or not there at all."""
+        return await asyncio.to_thread(self._identity)
 
-    def _owner(self) -> str | None:
+    def _identity(self) -> "Identity | None":
         found = self.files.read(OWNER)
-        return None if found is None else found.decode(errors="replace").strip()
+        if found is None:
+            return None
+        owner, _, archive_id = found.decode(errors="replace").strip().partition(" ")
+        return Identity(owner, archive_id)
 
-    async def check_owner(self, owner: str) -> bool:
-        """Return whether the archive belongs to a store; False if it is new. Raise `ArchiveFailed` if it is another's."""
-        found = await self.owner()
-        if found not in (None, owner):
+    async def check_owner(self, owner: str) -> "Identity | None":
+        """Return the identity of an archive of a store; None if it is new. Raise `ArchiveFailed` if it is another's."""
+        found = await self.identity()
+        if found is not None and found.owner != owner:
             raise ArchiveFailed(
                 f"the archive {self.url} belongs to another store; give each store an archive of its own. If that store has "
                 f"become this one, write {owner} into {self.url}{OWNER}",
                 everywhere=True,
             )
-        return found is not None
+        return found
 
-    async def claim(self, owner: str) -> None:
+    async def claim(self, identity: "Identity") -> None:
         """Make a new archive that of a store. Called in `exclusive`."""
-        await _to_the_end(partial(self.files.write, OWNER, [owner.encode()]))
+        await _run_to_completion(partial(self.files.write, OWNER, [f"{identity.owner} {identity.id}".encode()]))
 
     async def copy(self, instance: r.Instance) -> r.Copy:
         """Return an archived execution; raise `NotFound` if its file is gone."""
@@ -186,7 +196,7 @@ class Archive:
 
         For entities of which the store has no rows any more.
         """
-        if await self.owner() is None:
+        if await self.identity() is None:
             raise NotFound(f"there is no archive at {self.url}; check the URL, and whether its disk is mounted")
         held = await self.listed(lambda one: one.entity_id == entity_id)
         return [f"{self.url}{name}" for name in dict.fromkeys(name for name, _ in held)]
@@ -196,7 +206,7 @@ class Archive:
 
         An archive without an owner is not there at all: its disk may not be mounted.
         """
-        return self.files.stamp(name_in(url)) is None and (base_of(url) != self.url or self._owner() is None)
+        return self.files.stamp(name_in(url)) is None and (base_of(url) != self.url or self._identity() is None)
 
     async def listed(self, wanted: Callable[[document.Contents], bool]) -> list[tuple[str, document.Contents]]:
         """Return the executions that are *wanted*, each with the name of its file.
@@ -219,7 +229,7 @@ class Archive:
 
         A damaged file is left, and raises `CorruptHistory` once the others are done.
         """
-        return await _to_the_end(partial(self._forget_all, list(names), wanted))
+        return await _run_to_completion(partial(self._forget_all, list(names), wanted))
 
     def _forget_all(self, names: Sequence[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
         forgotten: set[str] = set()
@@ -267,7 +277,33 @@ class Archive:
             return None
 
 
-async def _to_the_end(work: Callable[[], T]) -> T:
+class ArchiveSet:
+    """Several archives of one store, for a deletion. Files are named by their URLs."""
+
+    def __init__(self, archives: Sequence[Archive]) -> None:
+        self._archives = archives
+
+    async def listed(self, wanted: Callable[[document.Contents], bool]) -> list[tuple[str, document.Contents]]:
+        """Return the executions that are *wanted*, each with the URL of its file."""
+        return [(f"{one.url}{name}", held) for one in self._archives for name, held in await one.listed(wanted)]
+
+    async def forget(self, urls: Iterable[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
+        """Delete executions that are *wanted* from some files; return their ids. Called in `Archive.exclusive` of each."""
+        given, forgotten = list(urls), set[str]()
+        for one in self._archives:
+            forgotten |= await one.forget([name_in(url) for url in given if base_of(url) == one.url], wanted)
+        return forgotten
+
+    async def damaged(self) -> list[str]:
+        """Return the URLs of the files whose headers cannot be read."""
+        return [url for one in self._archives for url in await one.damaged()]
+
+    def is_elsewhere(self, url: str) -> bool:
+        """Whether the file of a URL is in none of these archives."""
+        return all(one.is_elsewhere(url) for one in self._archives)
+
+
+async def _run_to_completion(work: Callable[[], T]) -> T:
     """Run in a thread, and return when it has ended, also if cancelled: a thread cannot be stopped, and goes on to write.
 
     `Archive.exclusive` must not end before it.

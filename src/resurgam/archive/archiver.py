@@ -18,13 +18,14 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from secrets import token_hex
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from resurgam.archive import document
-from resurgam.archive.archive import OWNER, Archive, base_of, differs, owner_of
+from resurgam.archive.archive import OWNER, Archive, Identity, differs, owner_of
 from resurgam.archive.folder import ArchiveFailed
 from resurgam.archive.selection import Selection, Unit
 from resurgam.core import event as events
@@ -32,6 +33,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.errors import CorruptHistory, StoreError
 from resurgam.core.flow_event import FLOW, FlowArchiving
 from resurgam.store import records as r
+from resurgam.store.archives import known_archives, note_archive
 from resurgam.store.import_grace import is_kept
 from resurgam.store.lock import LEASE, Sleep, archive_lock
 from resurgam.store.protocol import Store
@@ -153,17 +155,20 @@ class Archiver:
 
     async def _claim(self) -> None:
         """Refuse the archive of another store, and one that has vanished; make a new one that of this store."""
-        owner = owner_of(await secret_of(self._store.values))
-        if await self._archive.check_owner(owner):
-            return
-        archived = await self._store.inspector.ended(r.EndedQuery(before=self._clock.now(), archived=True))
-        if any(base_of(one.archived or "") == self._archive.url for one in archived):
-            raise ArchiveFailed(
-                f"histories of this store were moved to {self._archive.url}, but there is no archive any more; mount its disk. "
-                f"If it is gone for good, write {owner} into {self._archive.url}{OWNER}",
-                everywhere=True,
-            )
-        await self._archive.claim(owner)
+        values, url = self._store.values, self._archive.url
+        owner = owner_of(await secret_of(values))
+        identity = await self._archive.check_owner(owner)
+        if identity is None or not identity.id:
+            before = next((one for one, known in (await known_archives(values)).items() if known == url), None)
+            if before is not None and identity is None:
+                raise ArchiveFailed(
+                    f"histories of this store were moved to {url}, but there is no archive any more; mount its disk. "
+                    f"If it is gone for good, write {owner} into {url}{OWNER}",
+                    everywhere=True,
+                )
+            identity = Identity(owner, before or token_hex(8))
+            await self._archive.claim(identity)
+        await note_archive(values, identity.id, url)
 
     async def _reserved(self, run: Sequence[r.Instance]) -> Sequence[document.Frame]:
         """Return the frames of executions of a run, whose logs end with their reservation; those that are gone are left out."""

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from resurgam.archive.archive import Archive, open_archive, owner_of
+from resurgam.archive.archive import OWNER, Archive, ArchiveSet, Identity, open_archive, owner_of
 from resurgam.archive.archiver import Archiver
 from resurgam.archive.reading import inspector_of, with_archive
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
+from resurgam.store.archives import ArchiveNeeded, known_archives, note_archive
 from resurgam.store.lock import Sleep, archive_lock
-from resurgam.store.protocol import Inspector, Store
+from resurgam.store.protocol import Inspector, Store, Values
 from resurgam.store.secret import secret_of
 
 logger = logging.getLogger("resurgam.archive")
@@ -85,9 +86,41 @@ class ArchiveService:
             self._archiving = self._archiver = None
 
     @asynccontextmanager
-    async def unwritten(self, store: Store) -> AsyncIterator[Archive]:
-        """Give the archive to the block, and keep all archivers from writing its files meanwhile."""
-        archive = self.opened()
-        async with archive_lock(store.values, self._clock).taken(), archive.exclusive():
-            await archive.check_owner(owner_of(await secret_of(store.values)))
-            yield archive
+    async def exclusive(self, store: Store) -> AsyncIterator[ArchiveSet]:
+        """Give all archives of a store to the block, and keep archivers from writing files meanwhile.
+
+        They are those that the store remembers, each at its last place, and that of the engine. Raise `ArchiveNeeded` if
+        one of them is not there.
+        """
+        async with archive_lock(store.values, self._clock).taken(), AsyncExitStack() as stack:
+            archives = await self._archives_of(store.values)
+            for archive in archives:
+                await stack.enter_async_context(archive.exclusive())
+            yield ArchiveSet(archives)
+
+    async def _archives_of(self, values: Values) -> list[Archive]:
+        owner, known = owner_of(await secret_of(values)), await known_archives(values)
+        found: list[Archive] = []
+        if self.archive is not None and (identity := await self.archive.check_owner(owner)) is not None:
+            found.append(self.archive)
+            if identity.id in known:  # it may have been moved
+                await note_archive(values, identity.id, self.archive.url)
+            known = {one: url for one, url in known.items() if one != identity.id and url != self.archive.url}
+        for archive_id, url in known.items():
+            archive = _open_known(url)
+            identity = None if archive is None else await archive.identity()
+            if archive is None or identity not in (Identity(owner, archive_id), Identity(owner, "")):
+                raise ArchiveNeeded(
+                    f"histories of this store are in the archive {url}, which is not there; mount its disk, or give its new "
+                    f"place as archive= or --archive. If it is gone for good, write {owner} into {url}{OWNER}"
+                )
+            found.append(archive)
+        return found
+
+
+def _open_known(url: str) -> Archive | None:
+    """Return an archive by a URL that the store remembers; None if this process cannot open such a URL."""
+    try:
+        return open_archive(url)
+    except ValueError:
+        return None

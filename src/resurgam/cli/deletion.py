@@ -1,8 +1,5 @@
 """The commands that delete everything about one workflow, and list what was deleted: `resurgam delete`, `deletions`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 import msgspec
 
@@ -12,8 +9,6 @@ from resurgam.cli.archive import archive_option
 from resurgam.cli.arguments import call_engine, check_text, example, with_store
 from resurgam.cli.retention import executions_text, is_terminal
 from resurgam.cli.text import one_line
-from resurgam.client.deletion import ArchiveNeeded
-from resurgam.core.errors import NotFound
 from resurgam.store.open import shown_url
 
 
@@ -38,10 +33,9 @@ def delete_command(
     """
     if not yes:
         _confirm(store, entity_id, tree=tree, as_json=as_json)
-    with _archive_hints(archive):
-        removed, archived = call_engine(
-            store, lambda engine: _delete(engine, entity_id, reason, tree=tree), archive=archive
-        )
+    removed, archived = call_engine(
+        store, lambda engine: _delete(engine, entity_id, reason, tree=tree), archive=archive
+    )
     below = " and its descendants" if tree else ""
     there = f" ({archived:,} in the archive)" if archived else ""
     output.report(
@@ -56,19 +50,6 @@ async def _delete(engine: Engine, entity_id: str, reason: str, *, tree: bool) ->
     removed = await engine.delete(entity_id, reason=reason, tree=tree)
     recorded = [one for one in await engine.deletions() if one.entity_id == entity_id]
     return removed, recorded[-1].archived if recorded else 0
-
-
-@contextmanager
-def _archive_hints(archive: str | None) -> Iterator[None]:
-    """Name the option of this command in errors that an archive may resolve."""
-    try:
-        yield
-    except NotFound as error:
-        if archive is not None:
-            raise
-        raise click.ClickException(one_line(f"{error}; if it is archived, give --archive URL")) from error
-    except ArchiveNeeded as error:
-        raise click.ClickException(one_line(f"{error}: give --archive URL")) from error
 
 
 def _confirm(store: str, entity_id: str, *, tree: bool, as_json: bool) -> None:

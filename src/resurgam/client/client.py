@@ -38,7 +38,7 @@ from resurgam.store.records import (
 from resurgam.store.retention import purge_all
 
 if TYPE_CHECKING:
-    from resurgam.client.deletion import Deletion, ForgetsArchived
+    from resurgam.client.deletion import DeletableArchive, Deletion
     from resurgam.client.flows import Flows
     from resurgam.client.health_checks import HealthChecks
     from resurgam.client.webhook import Webhooks
@@ -264,10 +264,10 @@ class Client:
         """Remove closed executions that no other execution needs; return how many."""
         return sum([batch.removed async for batch in purge_all(self._store, query)])
 
-    async def delete(self, entity_id: str, reason: str, *, tree: bool, archive: "ForgetsArchived | None" = None) -> int:
+    async def delete(self, entity_id: str, reason: str, *, tree: bool, archives: "DeletableArchive") -> int:
         """Delete everything about an entity; return how many executions were removed."""
         check_text(entity_id, "id")
-        deleter = verbs.deletion.Deleter(self._access, self._name, archive)
+        deleter = verbs.deletion.Deleter(self._access, self._name, archives)
         return len((await deleter.delete(entity_id, reason=check_reason(reason), tree=tree)).executions)
 
     async def deletions(self) -> "builtins.list[Deletion]":

@@ -25,14 +25,14 @@ from resurgam.client.access import Access
 from resurgam.client.catalog import CatalogClient
 from resurgam.client.members import Listed, Members
 from resurgam.core import errors
-from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.store import records as r
+from resurgam.store.archives import ArchiveNeeded
 from resurgam.store.protocol import Store
 
 
-class ForgetsArchived(Protocol):
-    """An archive, as far as a deletion needs it. No archiver may write it meanwhile."""
+class DeletableArchive(Protocol):
+    """The archives of a store, as far as a deletion needs them. No archiver may write them meanwhile."""
 
     async def listed(self, wanted: Callable[[Listed], bool]) -> Sequence[tuple[str, Listed]]:
         """Return the executions that are *wanted*, each with the name of its file."""
@@ -47,12 +47,8 @@ class ForgetsArchived(Protocol):
         ...
 
     def is_elsewhere(self, url: str) -> bool:
-        """Whether a file is in another archive."""
+        """Whether a file is in none of them."""
         ...
-
-
-class ArchiveNeeded(errors.StoreError):
-    """Executions of an entity are, or may be, in an archive that was not given."""
 
 
 _TRIES: Final = 100
@@ -118,16 +114,13 @@ def _finished(one: Deletion, entry: fe.EntityDeleted) -> Deletion:
 
 
 class Deleter:
-    """Delete entities of one store; *worker* is the name under which the catalog is served.
+    """Delete entities of one store and its *archives*; *worker* is the name under which the catalog is served."""
 
-    Executions in an archive need that *archive*.
-    """
-
-    def __init__(self, access: Access, worker: str, archive: ForgetsArchived | None = None) -> None:
+    def __init__(self, access: Access, worker: str, archives: DeletableArchive) -> None:
         self._access = access
         self._store = access.store
         self._catalog = CatalogClient(access, worker)
-        self._archive = archive
+        self._archives = archives
 
     async def delete(self, entity_id: str, *, reason: str, tree: bool) -> Deleted:
         """Delete an entity, and with *tree* its descendants; raise `NotFound` if there is none."""
@@ -148,7 +141,7 @@ class Deleter:
         elif not unfinished:
             raise errors.NotFound(f"there is no workflow with id {entity_id!r}")
         await self._store.transfer.scrub()
-        if self._archive is not None and (damaged := await self._archive.damaged()):
+        if damaged := await self._archives.damaged():
             raise errors.CorruptHistory(
                 f"the archive file {damaged[0]} is damaged and may hold {entity_id!r}, of which everything else is deleted; "
                 "restore or remove the file, and call delete again"
@@ -189,15 +182,12 @@ class Deleter:
             return () if newest is None else (r.Copy(instance=newest, log=()),)
 
     async def _members(self, entity_id: str, copies: Sequence[r.Copy], *, tree: bool) -> Members:
-        mine = await self._archived(lambda one: one.entity_id == entity_id)
+        mine = await self._archives.listed(lambda one: one.entity_id == entity_id)
         if not tree:
             return Members(self._store.inspector, entity_id, mine)
         trees = {copy.instance.tree_id for copy in copies} | {one.tree_id for _, one in mine}
-        all_archived = await self._archived(lambda one: one.entity_id == entity_id or one.tree_id in trees)
+        all_archived = await self._archives.listed(lambda one: one.entity_id == entity_id or one.tree_id in trees)
         return Members(self._store.inspector, entity_id, all_archived, trees)
-
-    async def _archived(self, wanted: Callable[[Listed], bool]) -> Sequence[tuple[str, Listed]]:
-        return () if self._archive is None else await self._archive.listed(wanted)
 
     async def _stopped(self, members: Members, reason: str) -> Sequence[Sequence[str]]:
         """Terminate an entity and its descendants; return their ids, by levels."""
@@ -221,29 +211,21 @@ class Deleter:
         """
         _, found = await members.levels()
         known = (*(copy.instance for copy in copies), *found)
-        executions = list({one.execution_id: one for one in known}.values())
-        if self._archive is None:
-            _check_not_archived(executions)
-            _check_not_archiving(copies)
-            return
-        for one in () if unfinished else executions:
-            if one.archived is not None and self._archive.is_elsewhere(one.archived):
+        for one in () if unfinished else known:
+            if one.archived is not None and self._archives.is_elsewhere(one.archived):
                 raise ArchiveNeeded(
-                    f"{one.entity_id!r} is in the archive file {one.archived}, which is not in this archive; open the engine "
-                    "with the archive that has it, and check that its disk is mounted"
+                    f"{one.entity_id!r} is in the archive file {one.archived}, which is in no archive of this store; give the "
+                    "archive that has it as archive= or --archive"
                 )
 
     # Removal.
 
     async def _forget(self, level: Collection[str], members: Members, removed: Deleted) -> None:
         """Delete entities from the archive."""
-        if self._archive is not None:
-            names = frozenset(level)
-            found = await self._archive.forget(
-                members.files, lambda one: one.entity_id in names and members.includes(one)
-            )
-            removed.archived |= found
-            removed.executions |= found
+        names = frozenset(level)
+        found = await self._archives.forget(members.files, lambda one: one.entity_id in names and members.includes(one))
+        removed.archived |= found
+        removed.executions |= found
 
     async def _remove(self, entity_id: str, members: Members, removed: Deleted, reason: str) -> None:
         """Remove the executions of an entity from the store; one that was started meanwhile is terminated first."""
@@ -267,9 +249,6 @@ class Deleter:
         self, entity_id: str, copies: Sequence[r.Copy], removed: Deleted, *, close_children: bool
     ) -> None:
         """Remove executions, as long as none has changed."""
-        if self._archive is None:  # an archiver may have been at work since the first check
-            _check_not_archived([copy.instance for copy in copies])
-            _check_not_archiving(copies)
         for start in range(0, len(copies), _AT_ONCE):
             part = tuple(copies[start : start + _AT_ONCE])
             if not await self._remove_part(entity_id, part):
@@ -284,24 +263,6 @@ class Deleter:
             return all(isinstance(one, r.Purged) for one in purged)
         [answer] = await self._store.transfer.remove([r.Removal(entity_id=entity_id, copies=part)])
         return isinstance(answer, r.Removed)
-
-
-def _check_not_archived(executions: Sequence[r.Instance]) -> None:
-    archived = [one for one in executions if one.archived is not None]
-    if archived:
-        raise ArchiveNeeded(
-            f"{len(archived)} executions of {archived[0].entity_id!r} are in an archive ({archived[0].archived}); "
-            "open the engine with archive= to delete them there too"
-        )
-
-
-def _check_not_archiving(copies: Sequence[r.Copy]) -> None:
-    """Refuse executions that an archive may hold, though their rows do not say so."""
-    if any(copy.log and isinstance(copy.log[-1], events.Archiving) for copy in copies):
-        raise ArchiveNeeded(
-            f"{copies[0].instance.entity_id!r} was being archived, or was imported from an archive; open the engine with "
-            "archive= to delete it there too"
-        )
 
 
 def _keeps_changing(entity_id: str) -> errors.StoreError:

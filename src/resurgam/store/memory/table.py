@@ -41,7 +41,8 @@ class Table:
         self.promises: dict[str, str] = {}
         self.touched: set[WatchKey] = set()
         self.last_position = 0
-        self._logged: list[tuple[int, str, int]] = []
+        self._logged: list[tuple[int, Row, int]] = []
+        self._removed = 0
         self._due: list[tuple[int, str, int]] = []
         self._next_id = 0
 
@@ -63,7 +64,14 @@ class Table:
         if not self.executions[instance.entity_id]:
             del self.executions[instance.entity_id]
         del self.rows[instance.execution_id]
-        self._logged = [logged for logged in self._logged if logged[1] != instance.execution_id]
+        self._removed += instance.last_seq
+        if 2 * self._removed > len(self._logged):  # not for each execution: that would be quadratic
+            self._logged = [logged for logged in self._logged if self._has(logged[1])]
+            self._removed = 0
+
+    def _has(self, row: Row) -> bool:
+        """Whether a row is still here; an execution that was archived or adopted again has another one."""
+        return self.rows.get(row.instance.execution_id) is row
 
     def find(self, execution: r.Addressed) -> Row | None:
         """Return an execution; None if there is none of this id, or it belongs to another entity."""
@@ -129,13 +137,15 @@ class Table:
         row.append(entries)
         for entry in entries:
             self.last_position += 1
-            self._logged.append((self.last_position, row.instance.execution_id, entry.seq))
+            self._logged.append((self.last_position, row, entry.seq))
         self.touched.add(FEED)
 
     def logged_after(self, position: int) -> Iterator[tuple[int, str, int]]:
         """Yield the position, execution and ``seq`` of all entries after a position, in the order of commits."""
         begin = bisect_right(self._logged, position, key=itemgetter(0))
-        return islice(self._logged, begin, None)
+        for number, row, seq in islice(self._logged, begin, None):
+            if self._has(row):
+                yield number, row.instance.execution_id, seq
 
     def note_growth(self, row: Row) -> None:
         """Note that a log has more entries, or is closed."""

@@ -22,6 +22,7 @@ from resurgam.core.clock import Clock, iso_time
 from resurgam.core.errors import StoreError
 from resurgam.core.flow_event import CATALOG
 from resurgam.store import records as r
+from resurgam.store.archives import share_archives
 from resurgam.store.lock import archive_lock
 from resurgam.store.move import journal, pauses
 from resurgam.store.move.digest import digest_of
@@ -117,6 +118,8 @@ class Move:
                 for lock in self._archives:  # an archiver would change what is being copied
                     await lock.take(self._sleep)
                     await stack.enter_async_context(lock.renewed())
+                if same_secret:  # else the archives belong to the source
+                    await share_archives(self._source.values, self._target.values)
                 await course(record)
                 if self._left:
                     await self._take_all_back(record)
