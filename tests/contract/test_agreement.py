@@ -25,8 +25,13 @@ MORE_SEEDS = range(100, 220)
 NOT_TOLD = {
     *("OldestFirst", "ActivitiesByName", "NoAlarm", "GrowsWithoutWaking", "RemovesInSilence"),
     *("LosesNumbers", "AnswersIdsWithoutARouteAsLate", "TerminatesByActiveEntriesOnly", "AdoptsWithoutStarts"),
+    *("FeedNamesOnlyEndsOfPages", "FeedReadsPastItsEnd", "ForgetsWhatWorkersHold", "RestoresOldCopies"),
+    *("DispatchesActivitiesOfPausedInstances", "NothingOutlives", "TheFirstExecutionOfAChildAnswers"),
 }
-"""Sabotage of what the stories leave out: the order of claims, waits that last, and values that only a case has."""
+"""Sabotage of what the stories leave out: the order of claims, waits that last, and values that only a case has.
+
+The last three are told too rarely: no story among the first 40 comes to the point.
+"""
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -1315,6 +1315,16 @@ class RestoresNothing(MemoryTransfer):
         return super().adopt_part(msgspec.structs.replace(part, copies=tuple(copies)))
 
 
+@breaks("test_an_older_copy_does_not_replace_an_archived_execution")
+class RestoresOldCopies(MemoryTransfer):
+    def adopt_part(self, part):
+        for copy in part.copies:
+            row = self._table.find(copy.instance)
+            if row is not None and row.instance.archived is not None and copy.log:
+                self._forget(row)
+        return super().adopt_part(part)
+
+
 @breaks("test_an_archived_execution_moves_to_another_store_without_its_log")
 class AdoptsWithoutTheArchive(MemoryTransfer):
     def take_in(self, copy):

@@ -12,6 +12,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.store.archives import ArchiveNeeded
+from resurgam.store.identity import identity_of
 from resurgam.store.lock import archive_lock
 from resurgam.testing import ManualClock
 from support.archives import MemoryFiles, archive, archiver, file_in, reading, shop
@@ -30,9 +31,7 @@ async def test_a_history_in_the_archive_is_never_replaced_by_another_one(engines
         await env.start("ticker", 0, id="t-1")
         await env.settle()
         await copy.engine.import_(await env.engine.export("t-1"))
-        secret = await env.engine.store.values.get("secret")
-        assert secret is not None
-        await copy.engine.store.values.put("secret", secret)
+        await copy.engine.store.values.put("store-id", (await identity_of(env.engine.store.values)).encode())
         await env.engine.handle("t-1").signal("end")
         await copy.engine.handle("t-1").terminate("only a test of the backup")
         for one in (env, copy):

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from resurgam.archive.archive import Archive, open_archive
+from resurgam.archive.archive import Archive, ArchiveSet, open_archive
 from resurgam.archive.archiver import Archiver
 from resurgam.core.errors import NotFound
 from resurgam.engine import Engine
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.registry import Registry
 from resurgam.store.archives import ArchiveNeeded
 from resurgam.testing.environment import Environment
 from support.archives import (
@@ -134,6 +136,50 @@ async def test_a_deletion_reads_the_headers_of_all_files_and_no_other_history(
             await engine.delete("o-3")
             assert files.read_whole == [file_of["o-3"]]
         assert len(files.content) == 3
+
+
+@pytest.mark.parametrize("purged", ["mid", "root", "root mid"])
+async def test_a_tree_is_deleted_whichever_rows_retention_has_removed(engines: Engines, purged: str) -> None:
+    """Nothing is archived: what no row leads to is found by its tree."""
+    async with engines.open(family()) as env:
+        await env.start("root", id="root")
+        await env.start("root", "other-", id="other-root")
+        await env.advance(2 * DAY)
+        for name in purged.split():
+            await env.engine.purge(before=env.now(), name=name)
+        left = {one.entity_id for one in (await env.engine.list()).instances}
+        if purged == "root mid":  # nothing says any more that it belongs to the entity
+            with pytest.raises(NotFound):
+                await env.engine.delete("root", tree=True)
+            return
+        assert await env.engine.delete("root", tree=True) == len(left) // 2
+        assert {one.entity_id for one in (await env.engine.list()).instances} == left & OTHERS
+
+
+async def test_a_child_that_another_branch_has_started_again_stays(engines: Engines) -> None:
+    """Its parent waits for it."""
+    registry = Registry()
+
+    @registry.workflow
+    async def shared(ctx: Context, wait: bool) -> str:
+        return await ctx.listen("go", type=str) if wait else "at once"
+
+    @registry.workflow
+    async def branch(ctx: Context, wait: bool) -> str:
+        return await ctx.workflow(shared, wait, id="shared")
+
+    @registry.workflow
+    async def root(ctx: Context) -> str:
+        await ctx.workflow(branch, False, id="first")
+        return await ctx.workflow(branch, True, id="second")
+
+    async with engines.open(registry) as env:
+        handle = await env.start(root, id="root")
+        await env.settle()
+        assert await env.engine.delete("first", tree=True) == 2
+        await env.settle()
+        await env.engine.handle("shared").signal("go", "on")
+        assert await handle.result() == "on"
 
 
 @pytest.mark.engines("memory-cached", "sqlite-cached")
@@ -300,7 +346,7 @@ async def test_a_history_that_was_deleted_meanwhile_is_not_written_by_an_archive
             @asynccontextmanager
             async def exclusive(self) -> AsyncIterator[None]:
                 if not await client.deletions():
-                    assert await client.delete("root", "", tree=True, archives=Archive(files)) == 3
+                    assert await client.delete("root", "", tree=True, archives=ArchiveSet([Archive(files)])) == 3
                 async with super().exclusive():
                     yield
 

@@ -222,6 +222,39 @@ async def test_an_archiver_that_dies_at_any_call_leaves_each_history_in_one_plac
             await _restore(store, before)
 
 
+@pytest.mark.engines("memory-cached", "sqlite-cached", "redis-cached", "postgres-cached")
+@pytest.mark.parametrize("before", ["archived and imported", "written and not switched"])
+async def test_a_run_that_is_retried_after_it_was_written_is_archived_with_its_next_attempt(
+    engines: Engines, before: str
+) -> None:
+    """Its promise belongs to the next attempt by then, and the file says otherwise."""
+    registry, files = Registry(), MemoryFiles()
+
+    @registry.workflow
+    async def order(ctx: Context) -> None:
+        await ctx.promise("approval")
+        raise ValueError("refused")
+
+    async with engines.open(registry) as env:
+        store, handle = env.engine.store, await env.start(order, id="o-1")
+        await env.settle()
+        await handle.resolve("approval", True)
+        await env.advance(2 * DAY)
+        if before == "archived and imported":
+            await archive(store, files, env.clock, age=OLD)
+            row = await store.inspector.get("o-1")
+            assert row is not None
+            await env.engine.import_(await Archive(files).lines(row.archived or "", "o-1"))
+        else:
+            with pytest.raises(Died):
+                await archive(store, files, env.clock, age=OLD, death=DiesAt("archive", before=True))
+        await env.engine.handle("o-1").retry()
+        await env.advance(30 * DAY)
+        assert [len(copy.promises) for copy in await store.transfer.copies("o-1")] == [0, 1]
+        done = await archive(store, files, env.clock, age=OLD)
+        assert (done.executions, done.failed) == (2, 0)
+
+
 def _deaths(calls: int, engines: Engines) -> list[tuple[int, bool]]:
     """Return the moments at which to die: all in memory, some where each takes long."""
     every = [(call, done) for call in range(1, calls + 1) for done in (False, True)]

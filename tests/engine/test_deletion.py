@@ -397,7 +397,7 @@ async def test_executions_in_an_archive_are_forgotten_there_first(engines: Engin
             async def damaged(self) -> list[str]:
                 return []
 
-            def is_elsewhere(self, url: str) -> bool:
+            async def is_elsewhere(self, url: str, execution_id: str) -> bool:
                 return False
 
         client = env.engine._client()

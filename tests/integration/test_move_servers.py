@@ -1,5 +1,7 @@
 """Moves between stores that are reached over a network, which are interrupted at any call."""
 
+import hashlib
+
 import pytest
 
 from resurgam.testing.contract.bench import HOUR, LEASE, values
@@ -62,3 +64,15 @@ async def test_a_move_that_dies_at_any_call_is_finished_by_the_next(p, done):
     for name in LIVE:
         assert [without_pauses(one)[1:] for one in after[name]] == [without_pauses(one)[1:] for one in before[name]]
     assert (await copies_in(p.here.store)).keys() == {"closed"}
+
+
+async def test_an_id_that_the_target_cannot_store_stays_and_the_others_go_on():
+    """An index of Postgres takes at most some thousand bytes that cannot be compressed."""
+    long_id = "".join(hashlib.sha256(str(n).encode()).hexdigest() for n in range(300))
+    async with pair(open_sqlite, open_postgres) as p:
+        for name in (long_id, "good"):
+            await p.here.create(name)
+        moved = await p.move()
+        assert moved.left.keys() == {long_id}
+        assert "the target cannot store it: " in moved.left[long_id]
+        assert await p.offered() == {long_id: ["here"], "good": ["there"]}

@@ -218,7 +218,7 @@ class Archive:
 
     def _listed(self, wanted: Callable[[document.Contents], bool]) -> list[tuple[str, document.Contents]]:
         found: list[tuple[str, document.Contents]] = []
-        for name in list(self.files.names()):
+        for name in self._names():
             header = self._header_if_whole(name)
             if header is not None:
                 found += [(name, one) for one in header.executions if wanted(one)]
@@ -258,8 +258,12 @@ class Archive:
     async def damaged(self) -> list[str]:
         """Return the URLs of the files whose headers cannot be read: what they hold is not known."""
         return await asyncio.to_thread(
-            lambda: [f"{self.url}{name}" for name in self.files.names() if self._is_damaged(name)]
+            lambda: [f"{self.url}{name}" for name in self._names() if self._is_damaged(name)]
         )
+
+    def _names(self) -> list[str]:
+        """Return the names of all files with histories; the file system may have others, as NFS has for deleted ones."""
+        return [name for name in self.files.names() if name.endswith(document.SUFFIX)]
 
     def _is_damaged(self, name: str) -> bool:
         try:
@@ -298,9 +302,17 @@ class ArchiveSet:
         """Return the URLs of the files whose headers cannot be read."""
         return [url for one in self._archives for url in await one.damaged()]
 
-    def is_elsewhere(self, url: str) -> bool:
-        """Whether the file of a URL is in none of these archives."""
-        return all(one.is_elsewhere(url) for one in self._archives)
+    async def is_elsewhere(self, url: str, execution_id: str) -> bool:
+        """Whether an execution is, or may be, in the file of a URL that is in none of these archives.
+
+        It is not if that archive is there and has it no longer: another store, to which it belongs, has deleted it.
+        """
+        if not all(one.is_elsewhere(url) for one in self._archives):
+            return False
+        other = open_known(base_of(url))
+        if other is None or await other.identity() is None:
+            return True
+        return bool(await other.listed(lambda one: one.execution_id == execution_id))
 
 
 async def _run_to_completion(work: Callable[[], T]) -> T:
@@ -330,9 +342,9 @@ def differs(execution_id: str, url: str) -> CorruptHistory:
     )
 
 
-def owner_of(secret: bytes) -> str:
-    """Return the id of a store, by its secret, from which the secret cannot be found."""
-    return blake2b(secret, digest_size=12, person=b"archive").hexdigest()
+def owner_of(store_id: str) -> str:
+    """Return how an archive names the store that it belongs to."""
+    return blake2b(store_id.encode(), digest_size=12, person=b"archive").hexdigest()
 
 
 def _content(name: str, frames: Iterable[document.Frame]) -> Iterator[bytes]:
@@ -348,6 +360,14 @@ def _position(one: r.Instance) -> tuple[bool, int, int, int, str]:
 def open_archive(url: object) -> Archive:
     """Return an archive by its URL or path."""
     return Archive(open_files(url))
+
+
+def open_known(url: str) -> Archive | None:
+    """Return an archive by a URL that the store remembers; None if this process cannot open such a URL."""
+    try:
+        return open_archive(url)
+    except ValueError:
+        return None
 
 
 def name_of(kind: str, id: str) -> str:

@@ -34,11 +34,11 @@ from resurgam.core.errors import CorruptHistory, StoreError
 from resurgam.core.flow_event import FLOW, FlowArchiving
 from resurgam.store import records as r
 from resurgam.store.archives import known_archives, note_archive
+from resurgam.store.identity import identity_of
 from resurgam.store.import_grace import is_kept
-from resurgam.store.lock import LEASE, Sleep, archive_lock
+from resurgam.store.lock import LEASE, LockLost, Sleep, archive_lock
 from resurgam.store.protocol import Store
 from resurgam.store.retention import interval
-from resurgam.store.secret import secret_of
 
 logger = logging.getLogger("resurgam.archive")
 
@@ -128,7 +128,7 @@ class Archiver:
         """Archive a unit; one that is damaged, or whose file is, must not hold up all others."""
         try:
             moved = await self._move(unit)
-        except (CorruptHistory, ArchiveFailed) as error:
+        except (CorruptHistory, ArchiveFailed, LockLost) as error:
             if isinstance(error, ArchiveFailed) and error.everywhere:
                 raise
             logger.error("%s is not archived: %s", unit.members[0].entity_id, error)  # noqa: TRY400 -- it says enough
@@ -156,7 +156,7 @@ class Archiver:
     async def _claim(self) -> None:
         """Refuse the archive of another store, and one that has vanished; make a new one that of this store."""
         values, url = self._store.values, self._archive.url
-        owner = owner_of(await secret_of(values))
+        owner = owner_of(await identity_of(values))
         identity = await self._archive.check_owner(owner)
         if identity is None or not identity.id:
             before = next((one for one, known in (await known_archives(values)).items() if known == url), None)

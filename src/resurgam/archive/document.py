@@ -66,7 +66,7 @@ class Header(msgspec.Struct, frozen=True, tag_field="type", tag=export.HEADER):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The compressed lines of an execution, and their digest."""
+    """The compressed lines of an execution, and its `digest_of`."""
 
     instance: r.Instance
     digest: str
@@ -96,19 +96,18 @@ def frame_of(copy: r.Copy, at: int) -> Frame:
     lines = lines_of(copy)
     kind = FlowArchived if copy.instance.kind == FLOW else events.WorkflowArchived
     seq = copy.instance.last_seq + 1
-    digest = export.digest_of(lines)
-    end = kind(seq=seq, at=max(at, copy.log[-1].at), digest=digest)
+    end = kind(seq=seq, at=max(at, copy.log[-1].at), digest=export.digest_of(lines))
     text = "".join(f"{line}\n" for line in (*lines, end.to_json())).encode()
     if len(text) > _LARGEST:
         raise CorruptHistory(
             f"it has {len(text):,} bytes, and an archive takes at most {_LARGEST:,}; it stays in the store"
         )
-    return Frame(copy.instance, digest, _compress(text))
+    return Frame(copy.instance, digest_of(copy), _compress(text))
 
 
 def digest_of(copy: r.Copy) -> str:
-    """Return the digest of an execution, as its last line in an archive has it."""
-    return export.digest_of(lines_of(copy))
+    """Return the digest of what never changes in a complete execution: its promises move to another attempt of its run."""
+    return export.digest_of(lines_of(msgspec.structs.replace(copy, promises=())))
 
 
 def lines_of(copy: r.Copy) -> list[str]:
@@ -186,7 +185,7 @@ class File:
                 raise SerializationError("its last line", f"must be the end of an archived execution, got {end.type}")
         except (SerializationError, ValueError) as error:
             raise CorruptHistory(f"the archive file {where} is damaged: {error}") from error
-        return copy, Frame(copy.instance, end.digest, bytes(frame)), text
+        return copy, Frame(copy.instance, digest_of(copy), bytes(frame)), text
 
     def lines_with(self, entity_id: str, *, readable_only: bool) -> str:
         """Return the lines of the file; raise `CorruptHistory` if no execution of an entity is among them."""

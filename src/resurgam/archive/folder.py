@@ -20,6 +20,9 @@ _LOCK: Final = ".lock"
 _ABOVE: Final = 2
 """Folders between that of the archive and a file with histories."""
 
+KINDS: Final = ("runs", "trees")
+"""Folders with histories. Others, such as ``lost+found`` on a disk of its own, may not even be readable."""
+
 _EVERYWHERE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors that every other file would meet too."""
 
@@ -163,10 +166,11 @@ class Folder:
     def names(self) -> Iterator[str]:
         """Yield the names of all files."""
         found = []
-        for folder, _, names in os.walk(self._path, onerror=self._refuse_unreadable):
-            within = Path(folder).relative_to(self._path)
-            if len(within.parts) == _ABOVE:
-                found += [(within / name).as_posix() for name in names]
+        for kind in KINDS:
+            for folder, _, names in os.walk(self._path / kind, onerror=self._refuse_unreadable):
+                within = Path(folder).relative_to(self._path)
+                if len(within.parts) == _ABOVE:
+                    found += [(within / name).as_posix() for name in names]
         yield from sorted(found)
 
     def _refuse_unreadable(self, error: OSError) -> None:

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from resurgam.archive.archive import OWNER, Archive, ArchiveSet, Identity, open_archive, owner_of
+from resurgam.archive.archive import OWNER, Archive, ArchiveSet, Identity, open_archive, open_known, owner_of
 from resurgam.archive.archiver import Archiver
 from resurgam.archive.reading import inspector_of, with_archive
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.archives import ArchiveNeeded, known_archives, note_archive
+from resurgam.store.identity import identity_of
 from resurgam.store.lock import Sleep, archive_lock
 from resurgam.store.protocol import Inspector, Store, Values
-from resurgam.store.secret import secret_of
 
 logger = logging.getLogger("resurgam.archive")
 
@@ -99,7 +99,7 @@ class ArchiveService:
             yield ArchiveSet(archives)
 
     async def _archives_of(self, values: Values) -> list[Archive]:
-        owner, known = owner_of(await secret_of(values)), await known_archives(values)
+        owner, known = owner_of(await identity_of(values)), await known_archives(values)
         found: list[Archive] = []
         if self.archive is not None and (identity := await self.archive.check_owner(owner)) is not None:
             found.append(self.archive)
@@ -107,7 +107,7 @@ class ArchiveService:
                 await note_archive(values, identity.id, self.archive.url)
             known = {one: url for one, url in known.items() if one != identity.id and url != self.archive.url}
         for archive_id, url in known.items():
-            archive = _open_known(url)
+            archive = open_known(url)
             identity = None if archive is None else await archive.identity()
             if archive is None or identity not in (Identity(owner, archive_id), Identity(owner, "")):
                 raise ArchiveNeeded(
@@ -116,11 +116,3 @@ class ArchiveService:
                 )
             found.append(archive)
         return found
-
-
-def _open_known(url: str) -> Archive | None:
-    """Return an archive by a URL that the store remembers; None if this process cannot open such a URL."""
-    try:
-        return open_archive(url)
-    except ValueError:
-        return None

@@ -59,6 +59,8 @@ def check_text(value: object, what: str) -> None:
     """Refuse a name or an id that is not a non-empty string."""
     if not isinstance(value, str) or not value:
         raise ValueError(f"{what} must be a non-empty string, got {value!r}")
+    if "\0" in value:
+        raise ValueError(f"{what} must not contain NUL, which Postgres cannot store, got {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError:

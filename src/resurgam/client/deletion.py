@@ -23,11 +23,12 @@ import msgspec
 from resurgam.client import termination
 from resurgam.client.access import Access
 from resurgam.client.catalog import CatalogClient
-from resurgam.client.members import Listed, Members
+from resurgam.client.members import Listed, Members, trees_of
 from resurgam.core import errors
 from resurgam.core import flow_event as fe
 from resurgam.store import records as r
 from resurgam.store.archives import ArchiveNeeded
+from resurgam.store.move import journal
 from resurgam.store.protocol import Store
 
 
@@ -46,8 +47,8 @@ class DeletableArchive(Protocol):
         """Return the URLs of the files whose headers cannot be read."""
         ...
 
-    def is_elsewhere(self, url: str) -> bool:
-        """Whether a file is in none of them."""
+    async def is_elsewhere(self, url: str, execution_id: str) -> bool:
+        """Whether an execution is, or may be, in a file that is in none of them."""
         ...
 
 
@@ -128,13 +129,18 @@ class Deleter:
             raise errors.WrongState(
                 "the catalog of steps cannot be deleted: it records the deletions; `resurgam step remove` removes a step"
             )
+        if (move := await journal.unfinished(self._store.values)) is not None:
+            raise errors.StoreError(
+                f"a move of runs to {move.url} is not finished, and may have copied {entity_id!r}; finish it by `resurgam move`, "
+                "or end it with --abort, and call delete again"
+            )
         removed = Deleted()
         copies = await self._copies(entity_id)
         open_requests = [one for one in await self._recorded(entity_id) if one.deleted_at is None]
         unfinished = bool(open_requests)
         tree = tree or any(one.tree for one in open_requests)  # the first call may have removed a part of the tree
         members = await self._members(entity_id, copies, tree=tree)
-        if copies or members.files:
+        if copies or members.files or members.leads_on:
             await self._check(copies, members, unfinished=unfinished)
             await self._catalog.request_deletion(entity_id, reason=reason, by=_caller(), tree=tree)
             await self._delete_all(members, removed)
@@ -185,8 +191,9 @@ class Deleter:
         mine = await self._archives.listed(lambda one: one.entity_id == entity_id)
         if not tree:
             return Members(self._store.inspector, entity_id, mine)
-        trees = {copy.instance.tree_id for copy in copies} | {one.tree_id for _, one in mine}
-        all_archived = await self._archives.listed(lambda one: one.entity_id == entity_id or one.tree_id in trees)
+        executions = [copy.instance for copy in copies]
+        trees = await trees_of(self._store.inspector, entity_id, executions, mine)
+        all_archived = await self._archives.listed(lambda one: one.entity_id == entity_id or one.tree_id in trees.ids)
         return Members(self._store.inspector, entity_id, all_archived, trees)
 
     async def _stopped(self, members: Members, reason: str) -> Sequence[Sequence[str]]:
@@ -212,10 +219,10 @@ class Deleter:
         _, found = await members.levels()
         known = (*(copy.instance for copy in copies), *found)
         for one in () if unfinished else known:
-            if one.archived is not None and self._archives.is_elsewhere(one.archived):
+            if one.archived is not None and await self._archives.is_elsewhere(one.archived, one.execution_id):
                 raise ArchiveNeeded(
                     f"{one.entity_id!r} is in the archive file {one.archived}, which is in no archive of this store; give the "
-                    "archive that has it as archive= or --archive"
+                    "archive that has it as archive= or --archive, or delete it first in the store that the archive belongs to"
                 )
 
     # Removal.

@@ -1,6 +1,7 @@
 """The rules by which stores adopt executions from another store.
 
-- An execution that is in the store already stays as it is. One that is archived there is replaced by a copy with a log.
+- An execution that is in the store already stays as it is. One that is archived there is replaced by a copy with its whole
+  log, and not by an older copy: that would bring it back to life.
 - An entity has at most one open execution: a second one, in the store or in the same part, refuses the whole part.
 - A promise that an execution of another run holds refuses the whole part, so that no import can redirect it. Within one
   run the newest attempt holds it.
@@ -43,7 +44,7 @@ def plan_adoption(
     restored = [
         copy.instance.execution_id
         for copy in part.copies
-        if copy.log and (there := found[copy.instance.execution_id]) is not None and there.archived is not None
+        if (there := found[copy.instance.execution_id]) is not None and _restores(copy, there)
     ]
     here = found | dict.fromkeys(restored)
     new = {copy.instance.execution_id: copy for copy in part.copies if here[copy.instance.execution_id] is None}
@@ -61,6 +62,18 @@ def plan_adoption(
                 return r.Exists(instance=holder)
         copies.append(_without(copy, holders))
     return AdoptionPlan(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), order, restored)
+
+
+def _restores(copy: r.Copy, there: r.Instance) -> bool:
+    """Whether a copy has the whole history of an archived execution; the entries about its archiving may be missing."""
+    one = copy.instance
+    return (
+        there.archived is not None
+        and bool(copy.log)
+        and one.deactivated
+        and (one.entity_id, one.status, one.closed_at) == (there.entity_id, there.status, there.closed_at)
+        and one.last_seq >= there.last_seq - 1
+    )
 
 
 def _without(copy: r.Copy, holders: dict[str, r.Instance | None]) -> r.Copy:

@@ -28,9 +28,3 @@ async def note_archive(values: Values, archive_id: str, url: str) -> None:
     known = await known_archives(values)
     if known.get(archive_id) != url:
         await values.put(_KEY, msgspec.json.encode(known | {archive_id: url}))
-
-
-async def share_archives(source: Values, target: Values) -> None:
-    """Have a store remember the archives of another, whose runs move to it. The caller has the locks of archivers."""
-    for archive_id, url in (await known_archives(source)).items():
-        await note_archive(target, archive_id, url)

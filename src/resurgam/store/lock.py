@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
@@ -26,10 +27,16 @@ _POLL: Final = 0.5
 Sleep = Callable[[float], Awaitable[None]]
 
 
+class LockLost(StoreError):
+    """The lock has expired, or another process has taken it."""
+
+
 class _Holder(msgspec.Struct, frozen=True):
     host: str
     pid: int
     token: str
+    namespace: str = ""
+    """In which *pid* counts: containers with the same host name may have a process of the same number."""
 
 
 class Lock:
@@ -44,7 +51,7 @@ class Lock:
         self._key = key
         self._work = work
         self._strict = strict
-        self._holder = _Holder(socket.gethostname(), os.getpid(), token_hex(8))
+        self._holder = _Holder(socket.gethostname(), os.getpid(), token_hex(8), _namespace())
         self._renewed_at = 0
         self._lost = False
 
@@ -100,12 +107,12 @@ class Lock:
                 await self.confirm()
 
     async def renew(self) -> None:
-        """Renew the lock if a quarter of its lease has passed; raise `StoreError` if another process has taken over."""
+        """Renew the lock if a quarter of its lease has passed; raise `LockLost` if another process has taken over."""
         if self._clock.now() - self._renewed_at >= LEASE // 4:
             await self.confirm()
 
     async def confirm(self) -> None:
-        """Renew the lock now; raise `StoreError` if another process has taken over.
+        """Renew the lock now; raise `LockLost` if another process has, or may have, taken over.
 
         A process that stands still between the look and the renewal may have lost it all the same: what is done under the
         lock must be right if it is done twice.
@@ -115,7 +122,9 @@ class Lock:
         taken = stored is not None and msgspec.json.decode(stored, type=_Holder) != self._holder
         if self._lost or taken or (self._strict and stored is None):
             self._lost = True
-            raise StoreError(f"another process has taken over: it is {self._work}, and finishes it")
+            if taken:
+                raise LockLost(f"another process has taken over: it is {self._work}, and finishes it")
+            raise LockLost(f"this process stood still for more than {LEASE // 1000} s while it was {self._work}")
         await self._values.put(self._key, msgspec.json.encode(self._holder), expires_at=now + LEASE)
         self._renewed_at = now
 
@@ -128,7 +137,7 @@ class Lock:
 
 def _is_dead(holder: _Holder) -> bool:
     """Whether a process is known to have ended; of those on other hosts nothing is known."""
-    if holder.host != socket.gethostname() or holder.pid == os.getpid():
+    if holder.host != socket.gethostname() or holder.namespace != _namespace() or holder.pid == os.getpid():
         return False
     try:
         os.kill(holder.pid, 0)
@@ -137,6 +146,15 @@ def _is_dead(holder: _Holder) -> bool:
     except PermissionError:
         return False
     return False
+
+
+def _namespace() -> str:
+    """Return what is the same for all processes that see this one under its number, and for no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not Linux: without containers
+        return ""
 
 
 def archive_lock(values: Values, clock: Clock) -> Lock:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resurgam.archive import folder as folder_module
-from resurgam.archive.archive import base_of, name_in, name_of
+from resurgam.archive.archive import Archive, base_of, name_in, name_of
 from resurgam.archive.folder import ArchiveBusy, Folder, open_files
 from resurgam.core.errors import StoreError
 
@@ -30,6 +30,16 @@ def test_a_file_comes_back_as_it_was_written(folder):
     folder.delete("trees/ab/x.zst")
     folder.delete("other/zz/none")
     assert list(folder.names()) == ["runs/00/y.zst"]
+
+
+def test_files_that_are_not_of_the_archive_are_left_alone(folder, tmp_path):
+    """A disk of its own has a folder that other users cannot read; NFS keeps deleted files that are still open."""
+    folder.write("trees/ab/x.jsonl.zst", [b"x"])
+    root = tmp_path / "größe a" / "archive"
+    for name in ("lost+found/ab/y.jsonl.zst", "trees/ab/.nfs0001"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"y")
+    assert Archive(folder)._names() == ["trees/ab/x.jsonl.zst"]
 
 
 def test_a_write_that_fails_leaves_the_file_before_and_no_other(folder):

@@ -19,11 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from resurgam.core.clock import Clock, iso_time
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.core.flow_event import CATALOG
 from resurgam.store import records as r
-from resurgam.store.archives import share_archives
-from resurgam.store.lock import archive_lock
+from resurgam.store.lock import Lock, archive_lock
 from resurgam.store.move import journal, pauses
 from resurgam.store.move.digest import digest_of
 from resurgam.store.move.groups import Group, Member, groups_in
@@ -41,6 +40,8 @@ _POLL: Final = 0.2
 
 _AT_ONCE: Final = 16
 """Calls that are under way at the same time."""
+
+_IN_BOTH: Final = "it is in both stores, and goes on in neither; terminate one of them"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -95,8 +96,12 @@ class Move:
         self._options = options or Options()
         self._tell = tell
         self._sleep = sleep
-        self._lock = journal.lock_of(source.values, clock)
-        self._archives = [archive_lock(store.values, clock) for store in (source, target)]
+        self._locks = [
+            journal.lock_of(source.values, clock),
+            *(
+                archive_lock(store.values, clock) for store in (source, target)
+            ),  # an archiver would change what is copied
+        ]
         self._workflows = 0
         self._executions = 0
         self._left: dict[str, str] = {}
@@ -110,24 +115,26 @@ class Move:
         return await self._locked(self._take_all_back)
 
     async def _locked(self, course: Callable[[journal.Record], Awaitable[None]]) -> Moved:
-        await self._lock.take(self._sleep)
-        try:
-            record = await journal.begin(self._source.values, self._target.values, self._url)
+        given = self._options
+        async with AsyncExitStack() as stack:
+            await self._take(self._locks[0], stack)
+            record = await journal.begin(
+                self._source.values, self._target.values, self._url, given.entity_ids, closed=given.closed
+            )
+            for lock in self._locks[1:]:
+                await self._take(lock, stack)
+            self._options = replace(given, entity_ids=record.entity_ids, closed=record.closed)
             same_secret = await share_secret(self._source.values, self._target.values)
-            async with AsyncExitStack() as stack:
-                for lock in self._archives:  # an archiver would change what is being copied
-                    await lock.take(self._sleep)
-                    await stack.enter_async_context(lock.renewed())
-                if same_secret:  # else the archives belong to the source
-                    await share_archives(self._source.values, self._target.values)
-                await course(record)
-                if self._left:
-                    await self._take_all_back(record)
-                await self._go_on(record)
-                await journal.end(self._source.values)
-        finally:
-            await self._lock.release()
+            await course(record)
+            if self._left:
+                await self._take_all_back(record)
+            await self._go_on(record)
+            await journal.end(self._source.values)
         return Moved(self._workflows, self._executions, self._left, same_secret)
+
+    async def _take(self, lock: Lock, stack: AsyncExitStack) -> None:
+        await lock.take(self._sleep)
+        await stack.enter_async_context(lock.renewed())
 
     # The steps.
 
@@ -149,7 +156,7 @@ class Move:
 
     async def _still(self) -> Sequence[Group]:
         """Return the groups that are still in the source, and are to move."""
-        await self._lock.renew()
+        await self._renew()
         found = await groups_in(self._source, self._options.entity_ids, closed=self._options.closed)
         there = await self._target.inspector.get(CATALOG)
         if there is None or there.kind != CATALOG:
@@ -164,7 +171,7 @@ class Move:
         total, until = len(waiting), self._clock.now() + self._options.patience
         while busy := await self._busy(waiting):
             self._tell(Progress("stopped", total - len(busy), total))
-            await self._lock.renew()
+            await self._renew()
             if self._clock.now() >= until:
                 self._left |= {member.entity_id: reason for member, reason in busy.items()}
                 return
@@ -175,7 +182,7 @@ class Move:
     async def _pause(self, members: Sequence[Member], record: journal.Record) -> None:
         reason = f"moving to {self._url} {record.mark}"
         for start in range(0, len(members), pauses.BATCH):
-            await self._lock.renew()
+            await self._renew()
             self._tell(Progress("paused", start, len(members)))
             await pauses.pause(self._source, members[start : start + pauses.BATCH], reason, self._clock.now())
         self._tell(Progress("paused", len(members), len(members)))
@@ -209,7 +216,7 @@ class Move:
 
     async def _carry_all(self, groups: Sequence[Group], record: journal.Record) -> None:
         for start in range(0, len(groups), _AT_ONCE):
-            await self._lock.renew()
+            await self._renew()
             self._tell(Progress("moved", start, len(groups)))
             some = groups[start : start + _AT_ONCE]
             ends = await asyncio.gather(*(self._carry(group, record) for group in some), return_exceptions=True)
@@ -237,16 +244,33 @@ class Move:
 
     async def _place(self, copies: dict[str, tuple[r.Copy, ...]]) -> bool:
         """Bring copies to the target, and compare what has arrived; return whether all of it is there."""
-        answers = await self._target.transfer.adopt(
-            [r.Adoption(entity_id=entity_id, copies=found) for entity_id, found in copies.items()]
-        )
-        for entity_id, answer in zip(copies, answers, strict=True):
+        missing = {entity_id: await self._not_archived_there(found) for entity_id, found in copies.items()}
+        parts = [r.Adoption(entity_id=entity_id, copies=found) for entity_id, found in missing.items() if found]
+        for part in parts:
+            try:
+                [answer] = await self._target.transfer.adopt([part])
+            except WriteRejected as error:
+                self._left[part.entity_id] = f"the target cannot store it: {error}"
+                continue
             if isinstance(answer, r.Exists):
-                self._left[entity_id] = _conflict(entity_id, answer.instance)
-        for entity_id, found in copies.items():
-            if entity_id not in self._left and not await self._has_arrived(entity_id, found):
-                self._left[entity_id] = "another run of it is in the target, and differs from the one in the source"
+                self._left[part.entity_id] = _conflict(part.entity_id, answer.instance)
+        for part in parts:
+            if part.entity_id not in self._left and not await self._has_arrived(part.entity_id, part.copies):
+                self._left[part.entity_id] = (
+                    "another run of it is in the target, and differs from the one in the source"
+                )
         return self._left.keys().isdisjoint(copies)
+
+    async def _not_archived_there(self, copies: tuple[r.Copy, ...]) -> tuple[r.Copy, ...]:
+        """Return the copies that are not complete in the target already, with their history in its archive."""
+        rows = {
+            copy.instance.execution_id: await self._target.inspector.get(
+                copy.instance.entity_id, execution_id=copy.instance.execution_id
+            )
+            for copy in copies
+            if copy.instance.deactivated
+        }
+        return tuple(copy for copy in copies if not _is_archived(rows.get(copy.instance.execution_id), copy.instance))
 
     async def _has_arrived(self, entity_id: str, copies: tuple[r.Copy, ...]) -> bool:
         """Whether the target has what was copied; what an interrupted move has brought before is replaced."""
@@ -272,6 +296,7 @@ class Move:
 
     async def _delete(self, copies: dict[str, tuple[r.Copy, ...]]) -> Sequence[str]:
         """Delete in the source what has moved; return the entities that have changed."""
+        await self._confirm()
         parts = [r.Removal(entity_id=entity_id, copies=found) for entity_id, found in copies.items()]
         answers = await self._source.transfer.remove(parts)
         gone = [part for part, answer in zip(parts, answers, strict=True) if isinstance(answer, r.Removed)]
@@ -284,34 +309,56 @@ class Move:
     async def _take_all_back(self, _: journal.Record) -> None:
         """Delete in the target what is still in the source."""
         for group in await self._still():
-            await self._lock.renew()
+            await self._renew()
             for entity_id in group.entity_ids:
                 copies = tuple(await self._source.transfer.copies(entity_id))
                 if await self._there(entity_id, copies) and not await self._take_back(entity_id, copies):
-                    self._left.setdefault(
-                        entity_id, "it is in both stores, and goes on in neither; terminate one of them"
-                    )
+                    self._left.setdefault(entity_id, _IN_BOTH)
 
     async def _take_back(self, entity_id: str, copies: tuple[r.Copy, ...]) -> bool:
         """Delete in the target what a move has brought there; return whether that could be done without a loss."""
         known = {copy.instance.execution_id: copy for copy in copies}
         found = [copy for copy in await self._target.transfer.copies(entity_id) if copy.instance.execution_id in known]
+        found = [copy for copy in found if not _is_archived(copy.instance, known[copy.instance.execution_id].instance)]
         if not all(_is_staged(copy, known[copy.instance.execution_id]) for copy in found):
             return False
+        await self._confirm()
         [answer] = await self._target.transfer.remove([r.Removal(entity_id=entity_id, copies=tuple(found))])
         return isinstance(answer, r.Removed)
+
+    async def _confirm(self) -> None:
+        """Raise `StoreError` if another process may have taken over, before anything is deleted.
+
+        A process that is suspended between this and the deletion for longer than a lease may still delete what the other
+        one has decided to keep: the stores have no transaction in common.
+        """
+        for lock in self._locks:
+            await lock.confirm()
+
+    async def _renew(self) -> None:
+        for lock in self._locks:
+            await lock.renew()
 
     async def _go_on(self, record: journal.Record) -> None:
         """Resume what this move has paused: in each store what is there alone."""
         for store, other in ((self._target, self._source), (self._source, self._target)):
             found = [one async for one in pauses.paused_by(store, record.mark)]
             for start in range(0, len(found), pauses.BATCH):
-                await self._lock.renew()
+                await self._renew()
                 self._tell(Progress("resumed", start, len(found)))
                 batch = found[start : start + pauses.BATCH]
                 alone = [one for one in batch if not await _is_in(other, one)]
                 await pauses.resume(store, alone, self._clock.now())
+                if store is self._target:
+                    await self._take_back_both({one.entity_id for one in batch} - {one.entity_id for one in alone})
             self._tell(Progress("resumed", len(found), len(found)))
+
+    async def _take_back_both(self, entity_ids: Collection[str]) -> None:
+        """Delete in the target what is in both stores: it was closed in the source after an interrupted move copied it."""
+        for entity_id in entity_ids:
+            copies = tuple(await self._source.transfer.copies(entity_id))
+            if not await self._take_back(entity_id, copies):
+                self._left.setdefault(entity_id, _IN_BOTH)
 
 
 def _has(group: Group, instance: r.Instance) -> bool:
@@ -354,9 +401,16 @@ def _is_staged(copy: r.Copy, known: r.Copy) -> bool:
     """Whether an execution in the target can be deleted: it is not offered, and holds nothing that the source does not."""
     if not _is_at_rest(copy):
         return False
+    if known.instance.archived is not None:  # the archive of the source has its history
+        return copy.instance.deactivated
     grown = len(copy.log) < len(known.log)
     same_inbox = copy.inbox == known.inbox[: len(copy.inbox)]
     return copy.log == known.log[: len(copy.log)] and (grown or same_inbox)
+
+
+def _is_archived(there: r.Instance | None, here: r.Instance) -> bool:
+    """Whether the target has the end of an execution, and its history in its archive, while the source has the history."""
+    return there is not None and there.archived is not None and here.archived is None
 
 
 def _conflict(entity_id: str, found: r.Instance) -> str:

@@ -204,6 +204,23 @@ class ArchivalCases(OpensStores):
             assert len((await b.store.feed.read(r.FeedQuery())).entries) == sum(len(copy.log) for copy in copies)
             assert len((await b.store.inspector.list(r.Query(tags={"shop": "berlin"}))).instances) == 1
 
+    async def test_an_older_copy_does_not_replace_an_archived_execution(self) -> None:
+        """It was made while the execution was open, or before its last entries."""
+        async with self.bench() as b:
+            await b.create()
+            opened = tuple(await b.store.transfer.copies("order"))
+            await b.end(await b.claim_one())
+            whole = tuple(await b.store.transfer.copies("order"))
+            assert await _archive(b, "order") == r.Archived()
+            await b.create()
+            archived, current = await b.store.transfer.copies("order")
+            short = replace(whole[0], instance=replace(whole[0].instance, last_seq=1), log=whole[0].log[:1])
+            for older in (opened, (short,)):
+                [adopted] = await b.store.transfer.adopt([r.Adoption(entity_id="order", copies=older)])
+                assert isinstance(adopted, r.Adopted)
+                assert [arrival.new for arrival in adopted.arrivals] == [False]
+                assert list(await b.store.transfer.copies("order")) == [archived, current]
+
     async def test_an_archived_execution_moves_to_another_store_without_its_log(self) -> None:
         """Also as JSON lines; one that is whole there is not replaced by it."""
         async with self.bench() as a, self.bench(a.clock) as b:
