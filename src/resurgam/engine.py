@@ -647,7 +647,7 @@ class Engine:
         The workflow itself goes on in this store: close the engines that serve it before, or terminate it afterwards.
         Without ``archive=`` only the rows of archived executions are returned, and warnings are logged.
         """
-        return await self._client().export(entity_id, run_id, self._archives.restored)
+        return await self._client().export(entity_id, run_id, self._archives.with_histories)
 
     async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
         """Import the lines of `export`; their executions go on in this store exactly where they were.

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from resurgam import Engine
+from resurgam import Engine, Retain
 from support.soak import Mix, Soaked, drained, open_soaked
 
 FEW = 600
@@ -29,7 +29,7 @@ STORES = ["memory", "sqlite", "redis", "redis-cluster", "postgres"]
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Every eighth workflow fails, and is logged."""
+    """Every tenth workflow fails, and is logged."""
     logger = logging.getLogger("resurgam")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -49,7 +49,9 @@ def growth(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, in
 async def soak(soaked: Soaked, number: int) -> tuple[list[Counter[str]], list[int]]:
     """Run workflows in two halves; return the counts and the sizes after each, when everything is removed."""
     mix, counts, sizes = Mix(), [], []
-    async with Engine(soaked.url, registry=mix.registry, retain=1) as mix.engine:
+    async with Engine(
+        soaked.url, registry=mix.registry, retain=[Retain(1), Retain(1, dead_letters=True)]
+    ) as mix.engine:
         for half in (range(number // 2), range(number // 2, number)):
             started = time.monotonic()
             await mix.run(half)

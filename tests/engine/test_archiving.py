@@ -595,11 +595,11 @@ async def test_a_file_is_read_again_once_another_process_has_changed_it(engines:
         async with reading(env, files) as engine:
             assert await engine.handle("p-1").result() == "1 kg"
             [name] = files.content
-            assert await Archive(files.opened_by(None)).forget([name], lambda one: one.entity_id == "p-1")
+            assert await Archive(files.opened_by(None)).remove([name], lambda one: one.entity_id == "p-1")
             with pytest.raises(NotFound, match="is not in the archive file"):
                 await engine.handle("p-1").history()
             files.content["trees/00/other.jsonl.zst"] = files.content[name]
-            with pytest.raises(CorruptHistory, match="is another one: its header says trees/"):
+            with pytest.raises(CorruptHistory, match="has the header of trees/"):
                 Archive(files)._file("trees/00/other.jsonl.zst")
 
 

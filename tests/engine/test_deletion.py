@@ -390,7 +390,7 @@ async def test_executions_in_an_archive_are_forgotten_there_first(engines: Engin
                 assert wanted(listed)
                 return [("x", listed)]
 
-            async def forget(self, names: Any, wanted: Any) -> set[str]:
+            async def remove(self, names: Any, wanted: Any) -> set[str]:
                 forgotten.extend([(name, await store.inspector.get("a") is not None) for name in names])
                 return {copies[0].instance.execution_id}
 

@@ -246,7 +246,7 @@ async def test_bad_starts_are_refused_by_one_error_each_and_leave_nothing(engine
             await engine.start_flow(["order"], {"order_id": object()})
         with pytest.raises(TypeError, match="metadata must be a mapping"):
             await engine.start_flow(["order"], GIVEN, metadata=["o-1"])  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="tags must be strings by strings"):
+        with pytest.raises(TypeError, match="names and values of tags must be strings"):
             await engine.start_flow(["order"], GIVEN, tags={"a": 1})  # type: ignore[dict-item]
         with pytest.raises(ValueError, match="mode must be 'strict' or 'preview', got 'fast'"):
             await engine.plan(["order"], mode="fast")  # type: ignore[arg-type]

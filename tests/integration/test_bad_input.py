@@ -171,7 +171,7 @@ async def test_an_id_in_use_is_refused_and_can_be_attached_to():
         ({"id": 7}, "id must be a non-empty string, got 7"),
         ({"id": "a\0b"}, r"id must not contain NUL, which Postgres cannot store, got 'a\\x00b'"),
         ({"if_exists": "maybe"}, "if_exists must be 'error', 'attach' or 'replace', got 'maybe'"),
-        ({"tags": {"a": 1}}, "tags must be strings by strings"),
+        ({"tags": {"a": 1}}, "names and values of tags must be strings"),
     ],
 )
 async def test_options_that_make_no_sense_are_refused(options, text):

@@ -375,7 +375,7 @@ BAD = {
     "a head with something else": (lambda x: [edited(x[0], later=2), *x[1:]], 1, "unknown field `later`"),
     "a head without a status": (lambda x: [head_of(x[0], status="?"), *x[1:]], 1, "Invalid enum value '?'"),
     "a number that is too large": (lambda x: [head_of(x[0], wake_at=2**63), *x[1:]], 1, "wake_at is 9223372036854775808"),
-    "a count below zero": (lambda x: [edited(x[0], inbox=-1), *x[1:]], 1, "counts less than nothing"),
+    "a count below zero": (lambda x: [edited(x[0], inbox=-1), *x[1:]], 1, "counts must not be negative"),
     "a gap": (lambda x: [*x[:3], *x[4:]], 7, "expected entry 6 of 6"),
     "a gap that is counted": (
         lambda x: [edited(x[0], events=5), *x[1:3], *x[4:]],

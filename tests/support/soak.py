@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from resurgam import Context, Engine, Registry
-from resurgam.core.errors import NotFound
+from resurgam.core.errors import ActivityFailed, NotFound
 from resurgam.core.flow_event import CATALOG
 from resurgam.dev.redis import Server
 from resurgam.flows import StepDecorator
@@ -22,6 +22,11 @@ from support import postgres, redis
 
 AT_ONCE: Final = 100
 """Workflows that run at the same time."""
+
+BROKEN: Final = "broken"
+"""A queue that no worker serves: its activities become dead letters."""
+
+DEAD_EVERY: Final = 40
 
 _SIZES: Final = {
     b"string": "STRLEN",
@@ -43,6 +48,7 @@ class Mix:
     def __init__(self) -> None:
         self.registry = registry = Registry()
         self.engine: Engine | None = None
+        self._buried: set[str] = set()
 
         @registry.activity
         async def work(number: int) -> int:
@@ -87,12 +93,44 @@ class Mix:
         async def failing(ctx: Context, number: int) -> int:
             raise ValueError(f"number {number}")
 
+        @registry.workflow
+        async def updated(ctx: Context, number: int) -> int:
+            done: list[int] = []
+
+            @ctx.on_update("add")
+            async def add(more: int) -> int:
+                done.append(await ctx.activity(work, more))
+                return number + more
+
+            await ctx.until(lambda: bool(done))
+            await ctx.handlers_finished()
+            return number
+
+        @registry.workflow
+        async def continued(ctx: Context, number: int, left: int = 3) -> int:
+            if left:
+                ctx.continue_as_new(number, left - 1)
+            return number
+
+        @registry.activity(queue=BROKEN)
+        async def never() -> None: ...
+
+        @registry.workflow
+        async def dead(ctx: Context, number: int) -> int:
+            try:
+                await ctx.activity(never)
+            except ActivityFailed:
+                return number
+            raise AssertionError("it is a dead letter, and fails by the rule for those")
+
         @StepDecorator(registry)
         async def price(order: str) -> int:
             return len(order)
 
-        self._plain = (plain, working, parent, promising, looping, failing)
+        self._plain = (plain, working, parent, promising, looping, failing, continued)
         self._listening = listening
+        self._updated = updated
+        self._dead = dead
 
     async def run(self, numbers: range) -> None:
         """Run so many workflows to their ends."""
@@ -107,18 +145,39 @@ class Mix:
 
     async def _one(self, number: int) -> None:
         assert self.engine is not None
-        engine, kind = self.engine, number % 8
-        if kind == 6:
-            handle: Any = await engine.signal_with_start(
+        engine, kind = self.engine, number % 10
+        handle: Any
+        if number % DEAD_EVERY == 0:
+            handle = await engine.start(self._dead, number, id=f"dead-{number}")
+            await self._bury(handle.entity_id)
+        elif kind == 7:
+            handle = await engine.signal_with_start(
                 self._listening, number, id=f"listening-{number}", signal="go", value=number
             )
-        elif kind == 7:
+        elif kind == 8:
             handle = await engine.start_flow(["price"], {"order": f"o-{number}"}, id=f"flow-{number}")
+        elif kind == 9:
+            handle = await engine.start(self._updated, number)
+            await handle.update("add", 1)
         else:
             handle = await engine.start(self._plain[kind], number, tags={"customer": f"c-{number}"})
         [ended] = await asyncio.gather(handle.result(), return_exceptions=True)
         if not isinstance(ended, NotFound):  # on a slow machine it is removed before it is asked for
             assert isinstance(ended, Exception) == (kind == 5), ended
+
+    async def _bury(self, entity_id: str) -> None:
+        """Make dead letters of all activities that no worker serves, until that of an entity is among them."""
+        assert self.engine is not None
+        store = self.engine.store
+        while entity_id not in self._buried:
+            for task in await store.claim_activities("breaker", [BROKEN], 100):
+                lease = r.Lease(
+                    entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref
+                )
+                await store.release([r.Release(lease=lease, failed="it kills its workers", final=True)])
+                self._buried.add(task.entity_id)
+            await asyncio.sleep(0.01)
+        self._buried.discard(entity_id)
 
 
 async def drained(engine: Engine) -> None:

@@ -29,7 +29,7 @@ _MORE: Final = 8
 
 _PATIENCE: Final = 20.0
 _POLL: Final = 0.2
-"""Seconds to wait for a process that changes files, and between two looks."""
+"""Seconds to wait for a process that changes files, and between two polls."""
 
 OWNER: Final = ".store"
 """The file that says which store the archive belongs to. It is above those with histories."""
@@ -60,7 +60,7 @@ class Archive:
     async def add(self, name: str, frames: Sequence[document.Frame]) -> dict[str, str]:
         """Put executions into a file, read it back, and return the digests of all that it holds, by the ids of executions.
 
-        Other executions that the file has stay: the store may have nothing but their rows any more. One that the file has
+        Other executions that the file has stay: the store may hold only their rows. One that the file has
         and that differs is refused. The file is durable on return, also if nothing had to be written. Called in `exclusive`.
         """
         return await _run_to_completion(partial(self._add, name, frames))
@@ -104,7 +104,9 @@ class Archive:
 
     def _check_name(self, header: document.Header, name: str) -> None:
         if header.name != name:
-            raise CorruptHistory(f"the archive file {self.url}{name} is another one: its header says {header.name}")
+            raise CorruptHistory(
+                f"the archive file {self.url}{name} has the header of {header.name}; it was renamed or moved"
+            )
 
     def _cached(self, url: str) -> document.File | None:
         """Return a file that was read lately, or read it again if it has changed since."""
@@ -224,26 +226,26 @@ class Archive:
                 found += [(name, one) for one in header.executions if wanted(one)]
         return found
 
-    async def forget(self, names: Iterable[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
+    async def remove(self, names: Iterable[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
         """Delete executions that are *wanted* from some files; return their ids. Called in `exclusive`.
 
         A damaged file is left, and raises `CorruptHistory` once the others are done.
         """
-        return await _run_to_completion(partial(self._forget_all, list(names), wanted))
+        return await _run_to_completion(partial(self._remove_all, list(names), wanted))
 
-    def _forget_all(self, names: Sequence[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
-        forgotten: set[str] = set()
+    def _remove_all(self, names: Sequence[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
+        removed: set[str] = set()
         damaged = None
         for name in names:
             try:
-                forgotten |= self._forget(name, wanted)
+                removed |= self._remove(name, wanted)
             except CorruptHistory as error:
                 damaged = error
         if damaged is not None:
             raise damaged
-        return forgotten
+        return removed
 
-    def _forget(self, name: str, wanted: Callable[[document.Contents], bool]) -> set[str]:
+    def _remove(self, name: str, wanted: Callable[[document.Contents], bool]) -> set[str]:
         file = self._file(name)
         if file is None:
             return set()
@@ -291,12 +293,12 @@ class ArchiveSet:
         """Return the executions that are *wanted*, each with the URL of its file."""
         return [(f"{one.url}{name}", held) for one in self._archives for name, held in await one.listed(wanted)]
 
-    async def forget(self, urls: Iterable[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
+    async def remove(self, urls: Iterable[str], wanted: Callable[[document.Contents], bool]) -> set[str]:
         """Delete executions that are *wanted* from some files; return their ids. Called in `Archive.exclusive` of each."""
-        given, forgotten = list(urls), set[str]()
+        given, removed = list(urls), set[str]()
         for one in self._archives:
-            forgotten |= await one.forget([name_in(url) for url in given if base_of(url) == one.url], wanted)
-        return forgotten
+            removed |= await one.remove([name_in(url) for url in given if base_of(url) == one.url], wanted)
+        return removed
 
     async def damaged(self) -> list[str]:
         """Return the URLs of the files whose headers cannot be read."""

@@ -28,7 +28,7 @@ _EVERYWHERE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Files(Protocol):
-    """Named files, each written whole or not at all. Another backend for archives implements this and no more.
+    """Named files, each written whole or not at all. Another backend for archives implements this protocol.
 
     Names are relative paths of ASCII letters, digits and ``._-/``.
     """

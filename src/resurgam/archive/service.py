@@ -8,7 +8,7 @@ from pathlib import Path
 
 from resurgam.archive.archive import OWNER, Archive, ArchiveSet, Identity, open_archive, open_known, owner_of
 from resurgam.archive.archiver import Archiver
-from resurgam.archive.reading import inspector_of, with_archive
+from resurgam.archive.inspector import inspector_of, with_archive
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
@@ -51,19 +51,19 @@ class ArchiveService:
 
     def archiver(self, store: Store, age: int) -> Archiver:
         """Return an archiver of runs that closed more than *age* milliseconds ago."""
-        return Archiver(store, self.opened(), self._clock, age=age, name=self._name)
+        return Archiver(store, self.require(), self._clock, age=age, name=self._name)
 
-    def opened(self) -> Archive:
+    def require(self) -> Archive:
         """Return the archive; raise `StoreError` if there is none."""
         if self.archive is None:
             raise StoreError("there is no archive; open the engine with archive=, the URL of a folder")
         return self.archive
 
-    async def restored(self, copies: Sequence[r.Copy]) -> list[r.Copy]:
+    async def with_histories(self, copies: Sequence[r.Copy]) -> list[r.Copy]:
         """Return executions, with the histories of those that are archived; without an archive, log where they are."""
-        return [copy if copy.instance.archived is None else await self._restored(copy) for copy in copies]
+        return [copy if copy.instance.archived is None else await self._with_history(copy) for copy in copies]
 
-    async def _restored(self, copy: r.Copy) -> r.Copy:
+    async def _with_history(self, copy: r.Copy) -> r.Copy:
         if self.archive is not None:
             return await self.archive.copy(copy.instance)
         logger.warning(

@@ -53,7 +53,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, value: Any) -
 @click.option(
     "--allow-argyll",
     is_flag=True,
-    help="Serve the protocol of Argyll where keys are required: whoever reaches the server may use it, without a key.",
+    help="Serve the protocol of Argyll where keys are required: any client that reaches the server can use it, without a key.",
 )
 @with_worker_options
 @log_level_option

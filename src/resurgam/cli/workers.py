@@ -35,7 +35,7 @@ def workers(*, worker: str | None, store: str, as_json: bool) -> None:
     many it may run at once; INSTANCES those that it holds. LOAD is the share of the time in which its event loop computed,
     MACHINE the load average of its machine and the number of processors. All values are from the worker's last
     announcement (SEEN): at least once in the length of its lease, 10 seconds by default. One that was killed is listed until it was
-    not seen for three lengths, or until others know of its death.
+    not seen for three lengths, or until another process detects that it died.
     """
     live = call_engine(store, lambda engine: engine.workers())
     if worker is not None:

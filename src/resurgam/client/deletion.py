@@ -39,7 +39,7 @@ class DeletableArchive(Protocol):
         """Return the executions that are *wanted*, each with the name of its file."""
         ...
 
-    async def forget(self, names: Iterable[str], wanted: Callable[[Listed], bool]) -> set[str]:
+    async def remove(self, names: Iterable[str], wanted: Callable[[Listed], bool]) -> set[str]:
         """Delete executions that are *wanted* from some files; return their ids."""
         ...
 
@@ -77,7 +77,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 class Deleted(msgspec.Struct):
     """The ids of the executions that were removed, from the store or an archive, and of those that were in an archive.
 
-    Only this call counts: one that was interrupted has not told what it had removed.
+    Only this call counts: an interrupted one records no counts.
     """
 
     executions: set[str] = set()
@@ -230,7 +230,7 @@ class Deleter:
     async def _forget(self, level: Collection[str], members: Members, removed: Deleted) -> None:
         """Delete entities from the archive."""
         names = frozenset(level)
-        found = await self._archives.forget(members.files, lambda one: one.entity_id in names and members.includes(one))
+        found = await self._archives.remove(members.files, lambda one: one.entity_id in names and members.includes(one))
         removed.archived |= found
         removed.executions |= found
 
@@ -274,7 +274,7 @@ class Deleter:
 
 def _keeps_changing(entity_id: str) -> errors.StoreError:
     return errors.StoreError(
-        f"{entity_id!r} was changed or started again in each of {_TRIES} looks; stop the programs that start it, and call "
+        f"{entity_id!r} kept changing, or was started again, in {_TRIES} attempts; stop the programs that start it, and call "
         "delete again"
     )
 

@@ -190,7 +190,7 @@ async def _previous_error(store: Store, instance: Instance, started: events.Star
         return None
     try:
         return await failure_of(store, ExecutionRef(entity_id=instance.entity_id, execution_id=started.previous))
-    except NotFound:  # it is archived, and the archive is not at hand
+    except NotFound:  # it is archived, and the engine has no archive
         return None
 
 

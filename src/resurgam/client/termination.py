@@ -20,7 +20,7 @@ from resurgam.store.rules import is_addressed
 
 
 async def terminate(access: Access, execution: r.Instance, reason: str) -> None:
-    """Terminate an open execution. Its worker, or `notify_parent` and `notify_children`, tell others of its end."""
+    """Terminate an open execution. Its worker notifies its parent and children, or `notify_parent` and `notify_children` do."""
     ended = events.WorkflowTerminated(at=access.clock.now(), reason=reason)
     await access.store.deliver(
         [r.Delivery(event=ended, entity_id=execution.entity_id, execution_id=execution.execution_id)]

@@ -9,7 +9,7 @@ LONGEST: Final = 1000
 def check_tag(name: object, value: object) -> None:
     """Raise `TypeError` for a tag that is not text, and `ValueError` for one that some store cannot index."""
     if not isinstance(name, str) or not isinstance(value, str):
-        raise TypeError(f"tags must be strings by strings, got {name!r}: {value!r}")
+        raise TypeError(f"names and values of tags must be strings, got {name!r}: {value!r}")
     if not name:
         raise ValueError(f"the name of a tag must be a non-empty string, got '' with the value {value[:40]!r}")
     for what, text in (("name", name), ("value", value)):
@@ -18,6 +18,6 @@ def check_tag(name: object, value: object) -> None:
         except UnicodeEncodeError:
             raise ValueError(f"the {what} of a tag must be valid Unicode, got {text[:40]!r}") from None
         if "\0" in text:
-            raise ValueError(f"the {what} of a tag must have no zero character, got {text[:40]!r}")
+            raise ValueError(f"the {what} of a tag must not contain NUL, got {text[:40]!r}")
         if size > LONGEST:
             raise ValueError(f"the {what} of a tag must have at most {LONGEST} bytes, got {size}: {text[:40]!r}...")

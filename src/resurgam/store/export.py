@@ -14,8 +14,8 @@ under::
     {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false,"schema":null}}
     {"type":"answer","event":{"type":"child_completed", ...}}
 
-The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is
-found out, and whether the execution is paused. No event has one of the six types. In an archive file a header goes before
+The head says how many lines of each kind follow (of promises, if there are any), so that a truncated file is
+detected, and whether the execution is paused. No event has one of the six types. In an archive file a header goes before
 the executions, and each ends with the event that says that it is archived; it has the digest of the lines before. Entries that are kept no longer leave
 gaps in the log; whether what is there can be replayed without them, its `Outline` says. Whatever is wrong is a
 `SerializationError` that names the line.
@@ -294,7 +294,7 @@ class _Reader:
         # Only the row of an execution whose log is in an archive has no event.
         least = 1 if head.instance.archived is None else 0
         if head.events < least or min(head.inbox, head.activities, head.promises) < 0:
-            self.refuse(f"the line counts less than nothing, or no event; {_AGAIN}")
+            self.refuse(f"counts must not be negative, and there must be an event; {_AGAIN}")
         return head
 
     def _log(self, head: Head, of: str) -> tuple[list[events.Event], list[Forgotten], Outline]:

@@ -1,4 +1,4 @@
-"""A lock that all processes on a store share: the right to do one kind of work. It is lost unless it is renewed."""
+"""A lock that all processes on a store share, for one kind of work. It is lost unless it is renewed."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ class _Holder(msgspec.Struct, frozen=True):
 
 
 class Lock:
-    """The right to do one kind of work. *key* is where the store keeps the holder, *work* what it does, for people.
+    """A lease-based lock that all processes on a store share. *key* is where its holder is kept; *work* describes it in errors.
 
     With *strict* a lock that has expired is lost, though no other process has it now: one may have had it meanwhile.
     """
@@ -114,7 +114,7 @@ class Lock:
     async def confirm(self) -> None:
         """Renew the lock now; raise `LockLost` if another process has, or may have, taken over.
 
-        A process that stands still between the look and the renewal may have lost it all the same: what is done under the
+        A process that is suspended between the read and the renewal may already have lost it: what is done under the
         lock must be right if it is done twice.
         """
         stored = await self._values.get(self._key)

@@ -53,8 +53,8 @@ _OPEN: Final = (Status.RUNNING, Status.DIVERGED, Status.SCHEDULED)
 """The statuses of dead letters. A paused one is left: it waits for a person."""
 
 
-class Course(Protocol):
-    """Work that is repeated."""
+class PeriodicTask(Protocol):
+    """A task that retention runs periodically."""
 
     age: int
 
@@ -77,30 +77,32 @@ class Retention(msgspec.Struct, frozen=True):
 
     async def run(self) -> None:
         """Run each pass when it is due; if the store fails, the next one tries again."""
-        courses = self._courses()
-        due = [0] * len(courses)
-        while courses:
-            for number, course in enumerate(courses):
+        tasks = self._tasks()
+        due = [0] * len(tasks)
+        while tasks:
+            for number, task in enumerate(tasks):
                 if due[number] <= self.clock.now():
-                    every = interval(course.age)
-                    await self._attempt(course, every)
+                    every = interval(task.age)
+                    await self._attempt(task, every)
                     due[number] = self.clock.now() + every
             await sleep(self.clock, max(0, min(due) - self.clock.now()) / 1000)
 
-    def _courses(self) -> Sequence[Course]:
-        found: list[Course] = []
+    def _tasks(self) -> Sequence[PeriodicTask]:
+        found: list[PeriodicTask] = []
         dead = dead_letter_age(self.rules)
         if dead is not None:
             found.append(DeadLetters(self.store, self.clock, dead))
         for one in plan(self.rules):
             after = self.archive_after
-            found.append(Removal(self.store, self.clock, one, archived_only=after is not None and one.age > after))
+            found.append(
+                RetentionPass(self.store, self.clock, one, archived_only=after is not None and one.age > after)
+            )
         return found
 
-    async def _attempt(self, course: Course, every: int) -> None:
+    async def _attempt(self, task: PeriodicTask, every: int) -> None:
         try:
-            await course.run()
-        except Exception as error:  # noqa: BLE001 -- a worker that stops purging without a word would be worse
+            await task.run()
+        except Exception as error:  # noqa: BLE001 -- logged; the loop must go on
             log_failure(f"removing ended runs failed; trying again in {timedelta(milliseconds=every)}", error)
 
 
@@ -112,7 +114,7 @@ class _Kept(msgspec.Struct):
     needed: dict[str, r.Instance] = {}
 
 
-class Removal:
+class RetentionPass:
     """Removes the executions of a pass, those whose log is in the store and those whose log is in an archive.
 
     With *archived_only* it leaves the former.

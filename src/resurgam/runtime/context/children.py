@@ -41,8 +41,8 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for option in ("id", "queue"):
             value = getattr(self, option)
-            if value is not None and not (isinstance(value, str) and value):
-                raise ValueError(f"{self.verb}: {option} must be a non-empty string, got {value!r}")
+            if value is not None and not (isinstance(value, str) and value and "\0" not in value):
+                raise ValueError(f"{self.verb}: {option} must be a non-empty string without NUL, got {value!r}")
         for option in ("detach", "deferred"):
             value = getattr(self, option)
             if not isinstance(value, bool):

@@ -433,7 +433,7 @@ for _name in _FORBIDDEN.keys() - vars(WorkflowLoop).keys():
 
 
 if sys.version_info >= (3, 12):
-    # LangGraph calls the factory itself, which asks no loop.
+    # LangGraph calls the factory directly, and bypasses the loop. Beside that of `gather` this is the only patch of asyncio.
     _eager_task_factory = asyncio.eager_task_factory
 
     @functools.wraps(_eager_task_factory)

@@ -45,9 +45,9 @@ class HeldWork(Record, frozen=True):
 
 
 class Announcement(Record, frozen=True):
-    """What a worker tells of itself. *build* identifies its code; *slots* are its activity slots.
+    """The state that a worker announces. *build* identifies its code; *slots* are its activity slots.
 
-    *worker_id* differs for each start of a worker. *load* and *held* are None if the worker does not tell them.
+    *worker_id* differs for each start of a worker. *load* and *held* are None if the worker does not report them.
     """
 
     worker_id: str

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from resurgam.archive.reading import ArchiveInspector
+from resurgam.archive.inspector import ArchiveInspector
 from resurgam.core import event as events
 
 LOG = [events.WorkflowCompleted(seq=1)]
