@@ -183,6 +183,32 @@ async def test_a_child_that_another_branch_has_started_again_stays(engines: Engi
 
 
 @pytest.mark.engines("memory-cached", "sqlite-cached")
+@pytest.mark.parametrize("state", ["in the store", "archived", "purged"])
+async def test_a_detached_child_stays_when_the_tree_of_its_parent_is_deleted(engines: Engines, state: str) -> None:
+    """It has a tree of its own, wherever its history is."""
+    registry, files = Registry(), MemoryFiles()
+
+    @registry.workflow
+    async def child(ctx: Context) -> None: ...
+
+    @registry.workflow
+    async def parent(ctx: Context) -> None:
+        await ctx.workflow(child, id="detached", detach=True)
+        await ctx.workflow(child, id="attached")
+
+    async with engines.open(registry) as env:
+        await env.start(parent, id="parent")
+        await env.advance(2 * DAY)
+        if state != "in the store":
+            await archive(env.engine.store, files, env.clock, age=OLD)
+        if state == "purged":
+            await env.engine.purge(before=env.now())
+        async with reading(env, files) as engine:
+            assert await engine.delete("parent", tree=True) == 2
+            assert await left_of(env, files) == {"detached"}
+
+
+@pytest.mark.engines("memory-cached", "sqlite-cached")
 async def test_an_archive_that_was_moved_is_deleted_from(engines: Engines) -> None:
     """The rows name the files where they were."""
     files = MemoryFiles()

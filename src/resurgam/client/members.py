@@ -63,7 +63,9 @@ async def trees_of(
     for _, held in archived:
         trees.add(held.tree_id, is_root=held.parent is None)
     async for child in _listed(inspector, r.Query(parent=entity_id, limit=_PAGE)):
-        trees.add(child.tree_id, is_root=child.parent is not None and child.parent.run_id == child.tree_id)
+        if child.parent is None or child.parent.detached:  # it has a tree of its own
+            continue
+        trees.add(child.tree_id, is_root=child.parent.run_id == child.tree_id)
     return trees
 
 
