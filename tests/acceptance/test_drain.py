@@ -127,7 +127,10 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection(self.host, self.port)
+        try:
+            reader, writer = await asyncio.open_connection(self.host, self.port)
+        except ConnectionResetError as error:  # the server closed its socket while the kernel connected
+            raise ConnectionRefusedError from error
         try:
             yield reader, writer
         finally:
