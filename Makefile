@@ -33,7 +33,7 @@ check: $(STAMP)  ## format check, lint, types, import contracts
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
-	@$(BIN)/codespell --skip '.git,.venv*,*_cache,.hypothesis' .
+	@$(BIN)/codespell --skip '.git,.venv*,*_cache,.hypothesis,site' .
 	@echo "format, lint, types, import contracts and spelling are fine"
 
 docs: $(STAMP)  ## the documentation as a site, in site/; warnings are errors

@@ -14,7 +14,7 @@ import pytest
 from resurgam import Engine, Retain
 from support.soak import Mix, Soaked, drained, open_soaked
 
-FEW = 600
+FEW = 400
 MANY = int(os.environ.get("RESURGAM_SOAK", "200000"))
 
 SPARE = 20

@@ -358,7 +358,7 @@ async def test_an_id_that_is_started_again_all_the_time_ends_with_an_error(
             return answers
 
         monkeypatch.setattr(store.transfer, "remove", remove, raising=False)
-        with pytest.raises(errors.StoreError, match="'a' was changed or started again in each of 100 looks"):
+        with pytest.raises(errors.StoreError, match="'a' kept changing, or was started again, in 100 attempts"):
             await engine.delete("a")
 
 

@@ -348,6 +348,7 @@ async def test_an_activity_that_is_revived_meanwhile_does_not_fail(engines: Engi
         assert again.request.ref == task.request.ref
 
 
+@pytest.mark.engines("memory-cached", "sqlite-cached")
 async def test_without_a_rule_for_them_dead_letters_are_kept(engines: Engines, monkeypatch, caplog) -> None:
     caplog.set_level("CRITICAL", logger="resurgam")
     registry = Registry()

@@ -188,13 +188,13 @@ async def test_retention_waits_for_the_archive(tmp_path):
     async with Engine("memory://", registry=registry, **options) as engine:
         handle = await engine.start(brief, id="b")
         await handle.result()
-        courses = Retention(engine.store, engine.clock, rules_of(0.002), 1)._courses()
+        tasks = Retention(engine.store, engine.clock, rules_of(0.002), 1)._tasks()
         await asyncio.sleep(0.01)
-        for course in courses:
-            await course.run()
+        for task in tasks:
+            await task.run()
         assert await handle.result() == "done"
-        for course in Retention(engine.store, engine.clock, rules_of(0.002))._courses():
-            await course.run()
+        for task in Retention(engine.store, engine.clock, rules_of(0.002))._tasks():
+            await task.run()
         with pytest.raises(errors.NotFound):
             await handle.describe()
 

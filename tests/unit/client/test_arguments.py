@@ -96,7 +96,7 @@ def test_a_wrong_option_of_an_engine_is_refused(make, kind, text):
         (lambda e: e.start(listens, 1), errors.DefinitionError, "too many positional arguments"),
         (lambda e: e.start(listens, id=5), ValueError, "id must be a non-empty string, got 5"),
         (lambda e: e.start(listens, tags=[1]), TypeError, "tags must be a mapping of strings to strings, got [1]"),
-        (lambda e: e.start(listens, tags={"a": 1}), TypeError, "tags must be strings by strings, got 'a': 1"),
+        (lambda e: e.start(listens, tags={"a": 1}), TypeError, "names and values of tags must be strings, got 'a': 1"),
         (
             lambda e: e.start(listens, if_exists="x"),
             ValueError,

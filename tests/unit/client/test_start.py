@@ -116,7 +116,7 @@ BAD = [
     ({"signal": 5}, ValueError, "signal name must be a non-empty string, got 5"),
     ({"signal_id": 5}, ValueError, "signal id must be a non-empty string, got 5"),
     ({"queue": 7}, ValueError, "queue must be a non-empty string, got 7"),
-    ({"tags": {"a": 1}}, TypeError, "tags must be strings by strings"),
+    ({"tags": {"a": 1}}, TypeError, "names and values of tags must be strings"),
     ({"value": object()}, errors.SerializationError, "signal 'word': values of type object cannot be written"),
     ({"value": "x" * 200}, errors.PayloadTooLarge, "signal 'word': 202 bytes exceed the limit of 100"),
 ]

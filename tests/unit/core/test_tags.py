@@ -13,11 +13,11 @@ def test_tags_of_the_largest_size_are_accepted():
 @pytest.mark.parametrize(
     ("name", "value", "error", "reason"),
     [
-        ("a", 1, TypeError, "strings by strings, got 'a': 1"),
-        (1, "a", TypeError, "strings by strings, got 1: 'a'"),
+        ("a", 1, TypeError, "names and values of tags must be strings, got 'a': 1"),
+        (1, "a", TypeError, "names and values of tags must be strings, got 1: 'a'"),
         ("a", "x" * (LONGEST + 1), ValueError, "the value of a tag must have at most 1000 bytes, got 1001"),
         ("ä" * LONGEST, "x", ValueError, "the name of a tag must have at most 1000 bytes, got 2000"),
-        ("a", "b\0", ValueError, "the value of a tag must have no zero character"),
+        ("a", "b\0", ValueError, "the value of a tag must not contain NUL"),
         ("a", "\ud800", ValueError, "the value of a tag must be valid Unicode"),
     ],
 )
