@@ -181,6 +181,23 @@ async def test_an_aborted_move_takes_back_the_closed_runs_that_it_had_moved(stor
     assert await stores.found("w") == [[("completed", False)], []]
 
 
+async def test_an_aborted_move_leaves_what_it_was_not_asked_to_move(stores):
+    """Both stores have a closed run that was imported: it is no leftover of the move."""
+    async with stores.serve("a") as env:
+        for name in ("moves", "stays"):
+            await env.start(brief, id=name)
+            await env.settle()
+            await env.start(waiting, id=name)
+            await env.settle()
+        closed = await env.engine.export("stays", (await env.engine.store.transfer.copies("stays"))[0].instance.run_id)
+    async with stores.serve("b") as env:
+        await env.engine.import_(closed)
+    await stores.die_before_the_removal(entity_ids=frozenset({"moves"}))
+    assert (await stores.move("abort")).left == {}
+    assert await stores.found("moves") == [[("completed", False), ("running", False)], []]
+    assert await stores.found("stays") == [[("completed", False), ("running", False)], [("completed", False)]]
+
+
 async def test_nothing_is_deleted_while_a_move_is_unfinished(stores):
     """It could have copied the entity to the target, where it would go on."""
     async with stores.serve("a") as env:

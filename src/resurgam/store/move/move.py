@@ -96,12 +96,9 @@ class Move:
         self._options = options or Options()
         self._tell = tell
         self._sleep = sleep
-        self._locks = [
-            journal.lock_of(source.values, clock),
-            *(
-                archive_lock(store.values, clock) for store in (source, target)
-            ),  # an archiver would change what is copied
-        ]
+        # Archivers would change what is copied.
+        archivers = [archive_lock(store.values, clock) for store in (source, target)]
+        self._locks = [journal.lock_of(source.values, clock), *archivers]
         self._workflows = 0
         self._executions = 0
         self._left: dict[str, str] = {}
@@ -112,12 +109,15 @@ class Move:
 
     async def abort(self) -> Moved:
         """End a move that was interrupted: what has arrived goes on in the target, everything else in the source."""
-        return await self._locked(self._take_all_back)
+        return await self._locked(self._take_all_back, abort=True)
 
-    async def _locked(self, course: Callable[[journal.Record], Awaitable[None]]) -> Moved:
+    async def _locked(self, course: Callable[[journal.Record], Awaitable[None]], *, abort: bool = False) -> Moved:
         given = self._options
         async with AsyncExitStack() as stack:
             await self._take(self._locks[0], stack)
+            begun = await journal.unfinished(self._source.values)
+            if abort and begun is not None:  # what it has not begun to move must be left alone
+                given = replace(given, entity_ids=begun.entity_ids, closed=begun.closed)
             record = await journal.begin(
                 self._source.values, self._target.values, self._url, given.entity_ids, closed=given.closed
             )
