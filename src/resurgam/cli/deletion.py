@@ -14,7 +14,7 @@ from resurgam.store.open import shown_url
 
 @click.command("delete", epilog=example("resurgam delete customer-42 --tree --reason 'request 1234' --yes"))
 @click.argument("entity_id", metavar="ID", callback=check_text)
-@click.option("--tree", is_flag=True, help="Delete its descendants too: children, and theirs.")
+@click.option("--tree", is_flag=True, help="Delete its descendants too: children, and theirs, except detached ones.")
 @click.option("--reason", default="", help="Why; it is recorded.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @archive_option
@@ -27,6 +27,9 @@ def delete_command(
     An open execution is terminated first, and a parent that waits for it gets a failure. A worker that runs one of its
     activities cannot record the result. What other histories say about it stays: the history of a parent holds the result
     of its child. Results that memoized steps share are kept by their inputs, not by workflow, and stay until they expire.
+
+    All archives that the store has written are searched too. If one of them has moved, give its new place by --archive; if one
+    is not there, nothing is deleted.
 
     The request and its end are recorded with ID, reason and user: resurgam deletions lists them. If the command is killed,
     call it again.
